@@ -1,0 +1,288 @@
+"""A run as a value: one frozen dataclass tree, from which everything else follows.
+
+Beside each field stands the paper's symbol and place. Nothing here imports torch, ray or transformers, so that
+`--help` answers at once. Cited papers: S1 and S2, see `raypref/__init__.py`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import hashlib
+import json
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+
+class UserError(Exception):
+    """Something a person can mend. The message is one line: what was wrong, what to do. Exit status 2."""
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Where the preference pairs come from and how a client's pairs are split."""
+
+    source: str = "synthetic"
+    """`synthetic` (the embedded generator), a path to JSONL, JSONL.gz, CSV or Parquet, or a hub data set id."""
+    group_sizes: tuple[int, ...] = (15, 15, 5, 5)
+    """Synthetic only: clients in G1 to G4 (S2 2.3: 10/10/10/10 balanced, 15/15/5/5 imbalanced)."""
+    pairs_per_axis: int = 100
+    """Synthetic only: pairs each client holds on each style axis, all folds together (S2 2.3: 650)."""
+    axes: tuple[str, ...] = ("education", "humor")
+    """Synthetic only: the style axes whose combinations form the groups (S2 2.3)."""
+    client_column: str = "client_id"
+    """Column that names the person behind a choice."""
+    group_column: str = ""
+    """Column with the true preference group, where it is known; empty: unknown (FL_target then refuses)."""
+    prompt_column: str = "prompt"
+    chosen_column: str = "chosen"
+    rejected_column: str = "rejected"
+    split: str = "pair"
+    """`pair`: a hash of the unordered pair decides its fold, for everybody; otherwise a column (such as `topic`) whose
+    value decides it, so that test values are unseen in training."""
+    validation: float = 0.16
+    """Share of the pairs held out for validation. Fold sizes are approximate under hashing."""
+    test: float = 0.16
+    """Share of the pairs held out for testing."""
+    exact_counts: tuple[int, int] = (0, 0)
+    """Exact numbers of validation and test pairs a client (S2 2.3: 50, 50), drawn per client instead of by hash; pairs
+    may then cross folds between people, which is counted and said. (0, 0): off."""
+    min_rows: int = 1
+    """Clients with fewer usable pairs than this are left out (and named by `python -m raypref.data check`)."""
+    template: Literal["hh", "tldr", "short"] = "short"
+    """Wording of the comparison prompt: `hh` is S1 D.1.1 verbatim, `tldr` asks about summaries, `short` is for tiny
+    bases."""
+    max_length: int = 512
+    """Longest comparison in tokens; longer ones lose prompt text from the left, never a response or the mark."""
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The frozen base and the LoRA adapter of the selector."""
+
+    base: str = "embedded"
+    """`embedded` (the tiny Qwen2 shipped with raypref), a local folder, or a hub id of a Qwen2, Llama, Gemma or Gemma 2
+    causal LM (S2 A.2: Qwen/Qwen2-0.5B)."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Of the frozen base; adapters are always float32 (S2 A.1: bfloat16 mixed precision)."""
+    lora_r: int = 8
+    """r (S2 section 5)."""
+    lora_alpha: float = 16.0
+    """α (S2 section 5); the update is scaled by α / r."""
+    lora_dropout: float = 0.05
+    """On the input of the adapter only, as in PEFT (S2 section 5)."""
+    lora_targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj")
+    """Adapted linear modules of every block (S2 section 5; FedBiscuit's released code differs: q, v)."""
+
+
+@dataclass(frozen=True)
+class OptimConfig:
+    """A client's local optimizer: AdamW, fresh each round, constant learning rate (S2 section 5)."""
+
+    learning_rate: float = 1e-3
+    """Constant (S2 A.2: 1e-5 on Qwen2-0.5B; the tiny embedded base wants more)."""
+    betas: tuple[float, float] = (0.9, 0.95)
+    """(β1, β2) (S2 A.2)."""
+    weight_decay: float = 0.0
+    """The papers do not say; PyTorch's AdamW default would be 0.01."""
+    batch_size: int = 16
+    """Pairs a step (S2 A.2); a client with fewer pairs uses them all."""
+
+
+@dataclass(frozen=True)
+class FederationConfig:
+    """The global phase."""
+
+    rounds: int = 100
+    """R (S2 A.2: 400; 200 in its section 3)."""
+    cohort: int = 5
+    """|S_r| = |G_r|, clients a round (S2 A.2)."""
+    local_steps: int = 10
+    """τ, optimizer steps of a selected client in a round (S2 A.2: 30)."""
+
+
+@dataclass(frozen=True)
+class ExpertsConfig:
+    """Methods that keep several models at the server."""
+
+    K: int = 4
+    """Experts (S2 A.2)."""
+    T: int = 10
+    """Rounds between two reassignments (S2 A.2: 20). FedGD: T must divide R/2."""
+
+
+@dataclass(frozen=True)
+class FedGDConfig:
+    """S2 section 4."""
+
+    w: float = 0.6
+    """Mixing coefficient of the experts' moving average (S2 4.1, A.2)."""
+    phase2_start: Literal["random", "continue"] = "random"
+    """φ^(R/2): a fresh LoRA initialization, or θ_g of phase 1 (S2 C.3, Table 7)."""
+
+
+@dataclass(frozen=True)
+class PersonalizationConfig:
+    """Every client fine-tunes its initialization on its own pairs, with one optimizer state throughout (S2 2.1)."""
+
+    marks: tuple[int, ...] = (0, 10, 20, 40, 80)
+    """Local steps t at which acc^t is read (S2: every 10 up to 80; up to 240 on TL;DR). Read-outs, not restarts."""
+    learning_rate: float | None = None
+    """None: the learning rate of the global phase."""
+
+
+@dataclass(frozen=True)
+class ClientsConfig:
+    """Who trains, and on what. It changes where work runs, never what is computed beyond rounding."""
+
+    backend: Literal["local", "ray"] = "local"
+    """`local`: in this process, for debugging and small runs; `ray`: client actors and a server actor."""
+    clients_per_actor: int = 0
+    """Clients that share an actor, and with it one frozen base and one stacked pass; 1: every client is its own actor;
+    0: all in one."""
+    stack: int = 8
+    """Most clients (or rows) in one stacked forward and backward pass."""
+    gpus_per_actor: float = 0.0
+    """GPU fraction of an actor; use 1/N. Above 0 the model runs on the GPU."""
+    cpus_per_actor: float = 0.9
+    """CPU share of an actor; with the server's 0.1 a one-actor run asks for one core."""
+    server_cpus: float = 0.1
+    """CPU share of the server actor, which mostly waits."""
+    threads: int = 1
+    """torch threads of a process that trains."""
+    eval_batch: int = 256
+    """Comparisons in one evaluation pass."""
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """One run. Two equal values give equal results; `key` names the value."""
+
+    algorithm: str = "fedgd"
+    """One of `raypref.algorithms.ALGORITHMS`."""
+    seed: int = 0
+    """Of everything random: synthetic data, initialization, cohorts, batches, slots, dropout."""
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    federation: FederationConfig = field(default_factory=FederationConfig)
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    experts: ExpertsConfig = field(default_factory=ExpertsConfig)
+    fedgd: FedGDConfig = field(default_factory=FedGDConfig)
+    personalization: PersonalizationConfig = field(default_factory=PersonalizationConfig)
+    clients: ClientsConfig = field(default_factory=ClientsConfig)
+
+    @property
+    def key(self) -> str:
+        """Eight hex digits that name what is computed (where it runs, `clients`, left out but for the stacking)."""
+        value = to_dict(self)
+        for where in ("backend", "gpus_per_actor", "cpus_per_actor", "server_cpus", "threads"):
+            del value["clients"][where]
+        return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """The tree as plain JSON-able values (tuples become lists)."""
+    return json.loads(json.dumps(dataclasses.asdict(config)))
+
+
+def from_dict(value: Mapping[str, Any]) -> RunConfig:
+    """Inverse of `to_dict`. Missing fields take their defaults; unknown ones raise `UserError`."""
+    return override(RunConfig(), flatten(value))
+
+
+def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested mappings to dotted keys: {"experts": {"K": 4}} -> {"experts.K": 4}."""
+    flat: dict[str, Any] = {}
+    for name, item in value.items():
+        if isinstance(item, Mapping):
+            flat.update(flatten(item, f"{prefix}{name}."))
+        else:
+            flat[prefix + name] = item
+    return flat
+
+
+def override(config: RunConfig, values: Mapping[str, Any]) -> RunConfig:
+    """A new value with dotted keys replaced: `override(c, {"experts.K": 3})`.
+
+    Raises `UserError` on an unknown key (naming the nearest) or a value of the wrong type.
+    """
+    known = flatten(dataclasses.asdict(config))
+    for dotted, value in values.items():
+        if dotted not in known:
+            raise UserError(f"unknown field {dotted!r}{nearest(dotted, known)}")
+        config = _replace(config, dotted.split("."), value, dotted)
+    return config
+
+
+def nearest(word: str, known: typing.Iterable[str]) -> str:
+    """'; did you mean 'x'?' for the closest known word, or the list of them."""
+    options = sorted(known)
+    close = difflib.get_close_matches(word, options, n=1, cutoff=0.5)
+    if not close:
+        tail = {option.rsplit(".", 1)[-1]: option for option in options}
+        close = [tail[m] for m in difflib.get_close_matches(word.rsplit(".", 1)[-1], tail, n=1, cutoff=0.5)]
+    return f"; did you mean {close[0]!r}?" if close else f"; there are: {', '.join(options)}"
+
+
+def _replace(node: Any, path: list[str], value: Any, dotted: str) -> Any:
+    name, *rest = path
+    if rest:
+        return dataclasses.replace(node, **{name: _replace(getattr(node, name), rest, value, dotted)})
+    return dataclasses.replace(node, **{name: _coerce(value, typing.get_type_hints(type(node))[name], dotted)})
+
+
+def _coerce(value: Any, hint: Any, dotted: str) -> Any:
+    """`value` as the annotated type, or `UserError`. Accepts JSON's forms (lists for tuples, ints for floats)."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
+        if value in args:
+            return value
+        raise UserError(f"{dotted} is {value!r}; it must be one of {', '.join(map(repr, args))}")
+    if origin in (types.UnionType, typing.Union):
+        if value is None and type(None) in args:
+            return None
+        return _coerce(value, next(a for a in args if a is not type(None)), dotted)
+    if origin is tuple and isinstance(value, (list, tuple)):
+        inner = [args[0]] * len(value) if len(args) == 2 and args[1] is Ellipsis else list(args)
+        if len(inner) == len(value):
+            return tuple(_coerce(v, t, dotted) for v, t in zip(value, inner, strict=True))
+    elif hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    elif isinstance(hint, type) and isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
+        return value
+    raise UserError(f"{dotted} is {value!r}; it must be {getattr(hint, '__name__', None) or hint}")
+
+
+def validate(config: RunConfig) -> None:
+    """What can be said without the data: raises `UserError` with one line that says what to do."""
+    f, e, p, o = config.federation, config.experts, config.personalization, config.optim
+    for name, number in (
+        ("federation.rounds", f.rounds),
+        ("federation.cohort", f.cohort),
+        ("federation.local_steps", f.local_steps),
+        ("optim.batch_size", o.batch_size),
+        ("experts.K", e.K),
+        ("experts.T", e.T),
+        ("clients.stack", config.clients.stack),
+        ("clients.threads", config.clients.threads),
+        ("clients.eval_batch", config.clients.eval_batch),
+        ("model.lora_r", config.model.lora_r),
+        ("data.pairs_per_axis", config.data.pairs_per_axis),
+    ):
+        if number < 1:
+            raise UserError(f"{name} is {number}; it must be at least 1")
+    if list(p.marks) != sorted(set(p.marks)) or not p.marks or p.marks[0] < 0:
+        raise UserError(f"personalization.marks is {p.marks}; give rising step counts such as 0 10 20")
+    if not 0 <= config.model.lora_dropout < 1:
+        raise UserError(f"model.lora_dropout is {config.model.lora_dropout}; it must be in [0, 1)")
+    if not 0 < config.fedgd.w <= 1:
+        raise UserError(f"fedgd.w is {config.fedgd.w}; it must be in (0, 1]")
+    if o.learning_rate <= 0 or (p.learning_rate is not None and p.learning_rate <= 0):
+        raise UserError("learning rates must be above 0")
+    if not (config.data.validation > 0 and config.data.test > 0 and config.data.validation + config.data.test < 1):
+        raise UserError("data.validation and data.test must be above 0 and leave something for training")
+    if config.clients.clients_per_actor < 0:
+        raise UserError(f"clients.clients_per_actor is {config.clients.clients_per_actor}; 0 means all clients in one")
