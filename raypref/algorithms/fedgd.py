@@ -1,0 +1,156 @@
+"""FedGD: federated learning with group debiasing (S2 section 4, Algorithm 1).
+
+Phase 1 discovers the groups with K experts, phase 2 trains one model φ with group-debiased sampling over them. The
+steps below keep the order of Algorithm 1; line numbers are its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from raypref.algorithms.base import Metrics, State
+from raypref.algorithms.fedavg import check_cohort, check_groups_known
+from raypref.clients.protocol import Clients
+from raypref.config import RunConfig, UserError
+from raypref.data.federation import members
+from raypref.models.layout import lora_init
+from raypref.rng import stream
+from raypref.server.aggregation import combine, group_weights, hierarchical_weights, uniform_weights
+from raypref.server.clustering import lowest_loss, random_assignment, reindex
+from raypref.server.sampling import group_debiased_sample
+
+
+@dataclass(frozen=True)
+class FedGDState(State):
+    theta: Tensor
+    """[K, D] experts θ_k."""
+    theta_g: Tensor
+    """[D] reference model θ_g."""
+    W: Tensor
+    """[K, D] float64 W_k, sum of the models returned since the last reassignment."""
+    n: Tensor
+    """int64 [K] n_k, how many those are."""
+    phi: Tensor
+    """[D] φ, the model that is trained in phase 2."""
+    assignment: list[int]
+    """[C] π(c), from 0."""
+
+
+class FedGD:
+    """Algorithm 1, both phases."""
+
+    weights: ClassVar[str] = "phase 1 uniform; phase 2 by N_c within a group, uniform across groups"
+    state: ClassVar[type[State]] = FedGDState
+
+    def __init__(self, config: RunConfig, clients: Clients) -> None:
+        self.config, self.clients = config, clients
+        check_cohort(config, clients)
+        K, T, R, count = config.experts.K, config.experts.T, config.federation.rounds, len(clients.sizes)
+        if K > count:
+            raise UserError(f"experts.K is {K} but there are {count} clients; set --experts.K to at most {count}")
+        if R % 2 or (R // 2) % T:
+            raise UserError(
+                f"FedGD needs experts.T to divide federation.rounds / 2, but T is {T} and rounds {R}; "
+                f"try --federation.rounds {max(1, round(R / (2 * T))) * 2 * T}"
+            )
+        self.half = R // 2
+
+    @property
+    def rounds(self) -> int:
+        return self.config.federation.rounds
+
+    def init(self) -> FedGDState:
+        """Line 1: θ_g and the experts share one LoRA start; clients start from a uniform random assignment."""
+        K, D = self.config.experts.K, self.clients.layout.width
+        start = lora_init(self.clients.layout, self.config.seed)
+        assignment = random_assignment(len(self.clients.sizes), K, stream(self.config.seed, "assignment"))
+        return FedGDState(
+            round=0,
+            theta=start.repeat(K, 1),
+            theta_g=start,
+            W=torch.zeros(K, D, dtype=torch.float64),
+            n=torch.zeros(K, dtype=torch.int64),
+            phi=start,
+            assignment=assignment.tolist(),
+        )
+
+    def round(self, state: FedGDState) -> tuple[FedGDState, Metrics]:
+        return self.discover(state) if state.round < self.half else self.train(state)
+
+    def discover(self, state: FedGDState) -> tuple[FedGDState, Metrics]:
+        """Phase 1 (lines 3-22): one round of the experts, with a reassignment every T rounds and at the end."""
+        r, K, w = state.round, self.config.experts.K, self.config.fedgd.w
+        pi = np.asarray(state.assignment)
+        theta, theta_g, W, n = state.theta, state.theta_g, state.W, state.n
+        # 4-8. Every T rounds: reassign to the expert of lowest validation loss, reset the experts to θ_g.
+        if r > 0 and r % self.config.experts.T == 0:
+            pi = self.reassign(theta)
+            theta, W, n = theta_g.repeat(K, 1), torch.zeros_like(W), torch.zeros_like(n)
+        # 9. G_r, the group-debiased cohort over the current groups.
+        cohort = group_debiased_sample(
+            self.config.federation.cohort, members(pi, K), stream(self.config.seed, "cohort", r)
+        )
+        # 10-12. Each trains the expert of its own group.
+        returned = self.clients.train(cohort, theta[pi[cohort]], r)
+        # 13-18. Cumulative average s_k of the models returned since the reassignment, then a moving average.
+        count = torch.from_numpy(np.bincount(pi[cohort], minlength=K))
+        mean = combine(group_weights(pi[cohort], K), returned.rows)
+        W, n = W + count[:, None] * mean.double(), n + count
+        s = (W / n.clamp(min=1)[:, None]).float()
+        theta = torch.where((count > 0)[:, None], (1 - w) * theta + w * s, theta)
+        # 19. θ_g: uniform average over the cohort.
+        theta_g = combine(uniform_weights(len(cohort)), returned.rows)
+        # 21-22. At the end of the phase: reassign once more, discard empty groups, freeze.
+        if r + 1 == self.half:
+            pi = reindex(self.reassign(theta))
+        # 24. φ^(R/2): a fresh LoRA initialization (state.phi already is), or θ_g ("continue", C.3).
+        phi = theta_g if self.config.fedgd.phase2_start == "continue" else state.phi
+        metrics = {
+            "train/loss": float(returned.loss.mean()),
+            "groups/found": float(len(np.unique(pi))),
+            "groups/moved": float(np.sum(pi != np.asarray(state.assignment))),
+        }
+        return FedGDState(r + 1, theta, theta_g, W, n, phi, pi.tolist()), metrics
+
+    def reassign(self, theta: Tensor) -> np.ndarray:
+        """π(c) = argmin_k ValLoss(θ_k, D_val^c), int64 [C]."""
+        return lowest_loss(self.clients.evaluate(theta, "validation")["loss"])
+
+    def train(self, state: FedGDState) -> tuple[FedGDState, Metrics]:
+        """Phase 2 (lines 25-35): one round of φ over the frozen groups A*_k."""
+        pi = np.asarray(state.assignment)
+        # 26. G_r over the frozen groups.
+        draw = stream(self.config.seed, "cohort", state.round)
+        cohort = group_debiased_sample(self.config.federation.cohort, members(pi, pi.max() + 1), draw)
+        # 27-29. Local training of φ.
+        returned = self.clients.train(cohort, state.phi, state.round)
+        # 30-34. Hierarchical aggregation: by N_c within a group, uniform across groups.
+        phi = combine(hierarchical_weights(pi[returned.cohort], returned.sizes), returned.rows)
+        return replace(state, round=state.round + 1, phi=phi), {"train/loss": float(returned.loss.mean())}
+
+    def initialization(self, state: FedGDState) -> Tensor:
+        """θ_c^init = φ^(R) for every client."""
+        return state.phi
+
+
+class FedGDTarget(FedGD):
+    """Phase 2 alone, over the *true* groups and with its R/2 rounds: what discovery can at best give.
+
+    S2 B.1 says that this "reduces exactly to FL_target"; it differs from it by the hierarchical weights and by R/2
+    instead of R rounds, so both are offered.
+    """
+
+    weights: ClassVar[str] = "by N_c within a true group, uniform across groups"
+
+    def __init__(self, config: RunConfig, clients: Clients) -> None:
+        super().__init__(config, clients)
+        check_groups_known(config, clients)
+
+    def init(self) -> FedGDState:
+        """The true groups as the frozen partition, at the start of phase 2."""
+        return replace(super().init(), round=self.half, assignment=self.clients.group_of.tolist())

@@ -1,0 +1,142 @@
+"""Clients over workers: cohorts are cut into stacks, sent to whoever holds them, and put back in client order.
+
+`InProcess` calls its workers directly; `raypref.clients.actors` gives the same calls to Ray actors. Nothing else
+differs, so both compute the same bits from the same stacks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from raypref.clients.protocol import Personalized, Placement, Trained, Usage
+from raypref.clients.worker import Worker
+from raypref.config import RunConfig
+from raypref.data.encode import EncodedFederation
+from raypref.models.layout import Layout
+
+
+@dataclasses.dataclass(frozen=True)
+class Inputs:
+    """All that clients are made from. Plain arrays, so that it crosses processes at once."""
+
+    config: RunConfig
+    data: EncodedFederation
+    choice_ids: tuple[int, int]
+    pad: int
+    layout: Layout
+
+    @property
+    def placement(self) -> Placement:
+        c = self.config.clients
+        return Placement(len(self.data.clients), c.clients_per_actor, c.stack)
+
+
+class Pool(ABC):
+    """The protocol of `raypref.clients.protocol.Clients` over workers."""
+
+    def __init__(self, inputs: Inputs) -> None:
+        self.config = inputs.config
+        self.placement = inputs.placement
+        self.layout = inputs.layout
+        self.sizes = inputs.data.sizes()
+        self.groups = inputs.data.groups
+        self.group_of = inputs.data.group_of
+        self.used = Usage()
+
+    @abstractmethod
+    def call(self, worker: int, method: str, *args: Any) -> Any:
+        """Start a worker's method; what comes back goes to `gather`."""
+
+    @abstractmethod
+    def gather(self, calls: Sequence[Any]) -> list[Any]:
+        """The results of calls, in their order."""
+
+    def share(self, value: np.ndarray) -> Any:
+        """Something that several calls take."""
+        return value
+
+    def close(self) -> None:  # noqa: B027 - nothing to release in process
+        """Release the workers."""
+
+    def train(self, cohort: Sequence[int] | np.ndarray, rows: Tensor, round: int) -> Trained:
+        chosen = np.asarray(cohort, dtype=np.int64)
+        order = np.argsort(chosen)
+        start = rows.expand(len(chosen), -1) if rows.dim() == 1 else rows
+        matrix = np.ascontiguousarray(start.numpy()[order])
+        chosen = chosen[order]
+        stacks = self.placement.stacks(chosen)
+        at = [np.searchsorted(chosen, members) for _, members in stacks]
+        results = self.gather(
+            [self.call(w, "train", members, matrix[i], round) for (w, members), i in zip(stacks, at, strict=True)]
+        )
+        out, loss = np.empty_like(matrix), np.empty(len(chosen))
+        for i, (trained, losses) in zip(at, results, strict=True):
+            out[i], loss[i] = trained, losses
+        self.used = self.used.add(
+            Usage(len(chosen) * self.config.federation.local_steps, matrix.nbytes, matrix.nbytes)
+        )
+        return Trained(chosen, torch.from_numpy(out), self.sizes[chosen], loss)
+
+    def evaluate(self, rows: Tensor, fold: str) -> dict[str, np.ndarray]:
+        matrix = np.ascontiguousarray(rows.numpy())
+        shared = self.share(matrix)
+        members = [self.placement.members(w) for w in range(self.placement.workers)]
+        results = self.gather([self.call(w, "evaluate", m, shared, fold) for w, m in enumerate(members)])
+        count = self.placement.clients
+        out = {name: np.empty((len(matrix), count)) for name in results[0]}
+        for m, result in zip(members, results, strict=True):
+            for name, values in result.items():
+                out[name][:, m] = values
+        self.used = self.used.add(Usage(0, matrix.nbytes * count, 8 * len(matrix) * count))
+        return out
+
+    def personalize(self, clients: Sequence[int] | np.ndarray, rows: Tensor) -> Personalized:
+        chosen = np.asarray(clients, dtype=np.int64)
+        matrix = rows.numpy()
+        stacks = self.placement.stacks(chosen)
+        at = [np.searchsorted(chosen, members) for _, members in stacks]
+        results = self.gather(
+            [self.call(w, "personalize", m, matrix[i]) for (w, m), i in zip(stacks, at, strict=True)]
+        )
+        out = np.empty_like(matrix)
+        curves: dict[str, dict[str, np.ndarray]] = {}
+        for i, (trained, read) in zip(at, results, strict=True):
+            out[i] = trained
+            for fold, metrics in read.items():
+                for name, values in metrics.items():
+                    target = curves.setdefault(fold, {}).setdefault(name, np.empty((len(chosen), values.shape[1])))
+                    target[i] = values
+        return Personalized(chosen, torch.from_numpy(out), curves)
+
+    def stacks(self) -> list[np.ndarray]:
+        """One stack a worker at a time, so that all workers are busy and little is lost at an interruption."""
+        by_worker: dict[int, list[np.ndarray]] = {}
+        for worker, members in self.placement.stacks(range(self.placement.clients)):
+            by_worker.setdefault(worker, []).append(members)
+        waves = max(map(len, by_worker.values()))
+        return [
+            np.sort(np.concatenate([parts[i] for parts in by_worker.values() if i < len(parts)])) for i in range(waves)
+        ]
+
+
+class InProcess(Pool):
+    """All workers in this process, for debugging, small runs and tests."""
+
+    def __init__(self, inputs: Inputs) -> None:
+        super().__init__(inputs)
+        # One base serves all: which clients a worker holds decides the stacks, not who computes.
+        clients = dict(enumerate(inputs.data.clients))
+        self.worker = Worker(inputs.config, clients, inputs.choice_ids, inputs.pad)
+
+    def call(self, worker: int, method: str, *args: Any) -> Any:
+        return getattr(self.worker, method)(*args)
+
+    def gather(self, calls: Sequence[Any]) -> list[Any]:
+        return list(calls)

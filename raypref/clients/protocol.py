@@ -1,0 +1,116 @@
+"""What an algorithm may ask of its clients: the only way in which it reaches data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from torch import Tensor
+
+from raypref.models.layout import Layout
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a cohort of n clients sends back, in ascending client order."""
+
+    cohort: np.ndarray
+    """int64 [n] client positions."""
+    rows: Tensor
+    """[n, D] locally trained parameters θ_c^(r)."""
+    sizes: np.ndarray
+    """int64 [n] N_c, training pairs."""
+    loss: np.ndarray
+    """float64 [n] mean training loss over the local steps."""
+
+
+@dataclass(frozen=True)
+class Personalized:
+    """Some clients after personalization, and how they got there."""
+
+    clients: np.ndarray
+    """int64 [n]"""
+    rows: Tensor
+    """[n, D] θ_c^PFL."""
+    curves: dict[str, dict[str, np.ndarray]]
+    """fold ("validation", "test") -> metric of `raypref.objectives.choice.metrics` -> float64 [n, marks]."""
+
+
+@dataclass
+class Usage:
+    """What has been spent. Methods are compared at equal budgets, so every result carries it."""
+
+    client_steps: int = 0
+    """Optimizer steps, summed over clients."""
+    bytes_down: int = 0
+    """Server to clients, float32 rows."""
+    bytes_up: int = 0
+
+    def add(self, other: Usage) -> Usage:
+        return Usage(
+            self.client_steps + other.client_steps,
+            self.bytes_down + other.bytes_down,
+            self.bytes_up + other.bytes_up,
+        )
+
+
+class Clients(Protocol):
+    """C clients, addressed by position."""
+
+    layout: Layout
+    sizes: np.ndarray
+    """int64 [C] N_c, training pairs."""
+    groups: tuple[str, ...]
+    """Names of the true groups, empty where they are unknown."""
+    group_of: np.ndarray
+    """int64 [C] true group of each client, for oracles and diagnostics; -1 where unknown."""
+    used: Usage
+    """Counts since the start of this process."""
+
+    def train(self, cohort: Sequence[int] | np.ndarray, rows: Tensor, round: int) -> Trained:
+        """τ local steps of each client of the cohort from its row: rows [n, D], or [D] for all alike."""
+        ...
+
+    def evaluate(self, rows: Tensor, fold: str) -> dict[str, np.ndarray]:
+        """Every client judges its fold with each of rows [K, D]: metric -> float64 [K, C]."""
+        ...
+
+    def personalize(self, clients: Sequence[int] | np.ndarray, rows: Tensor) -> Personalized:
+        """Local fine-tuning of each from its row [n, D], read at the marks."""
+        ...
+
+    def stacks(self) -> list[np.ndarray]:
+        """The parts in which all clients are personalized: each is a unit that can be saved."""
+        ...
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Which worker holds which clients, and in which stacks a cohort trains: a pure function of the configuration."""
+
+    clients: int
+    """C"""
+    per_worker: int
+    """Clients a worker holds; 0: all."""
+    stack: int
+    """Most clients in one pass."""
+    workers: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        per = self.per_worker or self.clients
+        object.__setattr__(self, "workers", -(-self.clients // per))
+
+    def members(self, worker: int) -> np.ndarray:
+        """int64, ascending: dealt in turn, so that neighbouring clients (often of one group) are spread."""
+        return np.arange(worker, self.clients, self.workers)
+
+    def stacks(self, cohort: Sequence[int] | np.ndarray) -> list[tuple[int, np.ndarray]]:
+        """(worker, its clients of the cohort in ascending order, at most `stack` at a time)."""
+        chosen = np.unique(np.asarray(cohort, dtype=np.int64))
+        out = []
+        for worker in range(self.workers):
+            mine = chosen[chosen % self.workers == worker]
+            out += [(worker, mine[i : i + self.stack]) for i in range(0, len(mine), self.stack)]
+        return out

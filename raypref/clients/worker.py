@@ -1,0 +1,171 @@
+"""The work of some clients that share one frozen base: local training, evaluation, personalization.
+
+The same object runs in the driver's process and inside a Ray actor. Everything is a stacked pass over n clients, each
+with its own row, optimizer moments, batches and dropout masks; n = 1 is not another code path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from raypref.config import RunConfig
+from raypref.data.encode import EncodedClient, EncodedFold
+from raypref.models.selector import Dropout, Selector, load_selector
+from raypref.objectives.choice import choice_loss, metrics, order_margins
+from raypref.rng import stream, torch_stream
+
+EVALUATED = ("validation", "test")
+
+
+class Worker:
+    """Clients with their tokens, and the base they share."""
+
+    def __init__(
+        self, config: RunConfig, clients: Mapping[int, EncodedClient], choice_ids: tuple[int, int], pad: int
+    ) -> None:
+        torch.set_num_threads(config.clients.threads)
+        self.config = config
+        self.clients = dict(clients)
+        self.device = "cuda" if config.clients.gpus_per_actor > 0 else "cpu"
+        self.selector: Selector = load_selector(config.model, choice_ids, pad, self.device)
+
+    def train(self, stack: Sequence[int], rows: np.ndarray, round: int) -> tuple[np.ndarray, np.ndarray]:
+        """τ steps from rows [n, D] with a fresh AdamW -> (rows [n, D], mean loss [n])."""
+        steps = self.config.federation.local_steps
+        local = LocalTraining(self, stack, rows, "train", round, steps, self.config.optim.learning_rate)
+        losses = local.advance(steps)
+        return local.result(), losses
+
+    def evaluate(self, clients: Sequence[int], rows: np.ndarray, fold: str) -> dict[str, np.ndarray]:
+        """Every row of [K, D] on every client's fold: metric -> [K, n]. A client's batches never mix with another's."""
+        columns = []
+        for c in clients:
+            data = self.clients[c].fold(fold)
+            parts = [
+                self.judge(self._tensor(part), [data] * len(part))
+                for part in np.split(rows, range(self.config.clients.stack, len(rows), self.config.clients.stack))
+            ]
+            columns.append({name: np.concatenate([p[name] for p in parts]) for name in parts[0]})
+        return {name: np.stack([column[name] for column in columns], axis=1) for name in columns[0]}
+
+    def personalize(
+        self, stack: Sequence[int], rows: np.ndarray
+    ) -> tuple[np.ndarray, dict[str, dict[str, np.ndarray]]]:
+        """Local fine-tuning from rows [n, D], one optimizer state throughout, read at the marks (S2 2.1)."""
+        marks = self.config.personalization.marks
+        rate = self.config.personalization.learning_rate or self.config.optim.learning_rate
+        local = LocalTraining(self, stack, rows, "personalize", 0, marks[-1], rate)
+        read: dict[str, list[dict[str, np.ndarray]]] = {fold: [] for fold in EVALUATED}
+        for mark in marks:
+            local.advance(mark - local.step)
+            for fold in EVALUATED:
+                read[fold].append(self.judge(local.rows.detach(), [self.clients[c].fold(fold) for c in stack]))
+        curves = {
+            fold: {name: np.stack([at[name] for at in read[fold]], axis=1) for name in read[fold][0]} for fold in read
+        }
+        return local.result(), curves
+
+    def judge(self, rows: Tensor, folds: Sequence[EncodedFold]) -> dict[str, np.ndarray]:
+        """Row i on fold i, stacked: metric of `raypref.objectives.choice.metrics` -> float64 [n]."""
+        m = self.order_margins(rows, folds)
+        values = [metrics(one) for one in m]
+        return {name: np.array([float(v[name]) for v in values]) for name in values[0]}
+
+    @torch.inference_mode()
+    def order_margins(self, rows: Tensor, folds: Sequence[EncodedFold]) -> list[Tensor]:
+        """Row i on fold i -> m [N_i, 2] float32, in batches of similar length."""
+        orders = [np.argsort(-f.lengths, kind="stable") for f in folds]
+        batch = max(1, self.config.clients.eval_batch // len(folds))
+        logits = [torch.empty(len(o), 2) for o in orders]
+        for start in range(0, max(map(len, orders)), batch):
+            parts = [o[start : start + batch] for o in orders]
+            ids, lengths, _ = self._batch(folds, parts)
+            out = self.selector.choice_logits(rows, ids, lengths).cpu()
+            for i, part in enumerate(parts):
+                logits[i][part] = out[i, : len(part)]
+        return [order_margins(one) for one in logits]
+
+    def _batch(self, folds: Sequence[EncodedFold], parts: Sequence[np.ndarray]) -> tuple[Tensor, Tensor, Tensor]:
+        """Comparisons parts[i] of fold i -> ids [n, b, L], lengths [n, b], valid [n, b]; padded both ways."""
+        n, b = len(folds), max(map(len, parts))
+        longest = max(int(f.lengths[p].max()) for f, p in zip(folds, parts, strict=True) if len(p))
+        ids = np.full((n, b, longest), self.selector.pad, dtype=np.int64)
+        lengths = np.ones((n, b), dtype=np.int64)
+        valid = np.zeros((n, b), dtype=bool)
+        for i, (fold, part) in enumerate(zip(folds, parts, strict=True)):
+            ids[i, : len(part)] = fold.padded(part, longest, self.selector.pad)
+            lengths[i, : len(part)] = fold.lengths[part]
+            valid[i, : len(part)] = True
+        return self._tensor(ids), self._tensor(lengths), self._tensor(valid)
+
+    def _tensor(self, array: np.ndarray) -> Tensor:
+        return torch.tensor(array, device=self.device)  # copies: arrays out of an object store are read-only
+
+
+class LocalTraining:
+    """n clients' local training in one stack: AdamW on the matrix of rows, elementwise and so each client's own."""
+
+    def __init__(
+        self, worker: Worker, stack: Sequence[int], rows: np.ndarray, purpose: str, round: int, steps: int, rate: float
+    ) -> None:
+        config = worker.config
+        self.worker, self.stack, self.purpose, self.round = worker, list(stack), purpose, round
+        self.folds = [worker.clients[c].train for c in self.stack]
+        self.step = 0
+        self.rows = torch.tensor(rows, dtype=torch.float32, device=worker.device, requires_grad=True)
+        self.optimizer = torch.optim.AdamW(
+            [self.rows], lr=rate, betas=config.optim.betas, weight_decay=config.optim.weight_decay
+        )
+        self.batches = [
+            comparisons(f.pairs, config.optim.batch_size, steps, stream(config.seed, purpose, round, c))
+            for f, c in zip(self.folds, self.stack, strict=True)
+        ]
+
+    def advance(self, steps: int) -> np.ndarray:
+        """`steps` optimizer steps -> mean loss over them, float64 [n] (NaN for none)."""
+        total = torch.zeros(len(self.stack), dtype=torch.float64, device=self.rows.device)
+        for _ in range(steps):
+            parts = [b[self.step] for b in self.batches]
+            ids, lengths, valid = self.worker._batch(self.folds, parts)
+            slots = torch.zeros_like(lengths)
+            for i, part in enumerate(parts):
+                slots[i, : len(part)] = torch.from_numpy(part % 2)
+            logits = self.worker.selector.choice_logits(self.rows, ids, lengths, self._dropout(parts))
+            loss = choice_loss(logits, slots, valid)
+            # The sum over clients: d(sum)/d(row i) is client i's own gradient.
+            (self.rows.grad,) = torch.autograd.grad(loss.sum(), self.rows)
+            self.optimizer.step()
+            total += loss.detach()
+            self.step += 1
+        return (total / steps).cpu().numpy() if steps else np.full(len(self.stack), np.nan)
+
+    def result(self) -> np.ndarray:
+        """float32 [n, D]"""
+        return self.rows.detach().cpu().numpy()
+
+    def _dropout(self, parts: Sequence[np.ndarray]) -> Dropout | None:
+        config = self.worker.config
+        if config.model.lora_dropout == 0:
+            return None
+        generators = [
+            torch_stream(config.seed, f"dropout {self.purpose}", self.round, c, self.step, device=self.worker.device)
+            for c in self.stack
+        ]
+        shapes = [(len(p), int(f.lengths[p].max())) for f, p in zip(self.folds, parts, strict=True)]
+        return Dropout(config.model.lora_dropout, generators, shapes)
+
+
+def comparisons(pairs: int, batch_size: int, steps: int, draw: np.random.Generator) -> np.ndarray:
+    """A client's batches: int64 [steps, b] comparison indices, b = min(batch_size, pairs).
+
+    Shuffled passes over the pairs one after another, each pair in a random order (2i or 2i + 1, see
+    `raypref.data.encode`), so that the choice mark alone says nothing.
+    """
+    b = min(batch_size, pairs)
+    passes = -(-steps * b // pairs) if steps else 0
+    order = np.concatenate([draw.permutation(pairs) for _ in range(passes)] or [np.zeros(0, np.int64)])[: steps * b]
+    return (2 * order + draw.integers(0, 2, size=len(order))).reshape(steps, b)

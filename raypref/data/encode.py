@@ -1,0 +1,187 @@
+"""Pairs to token arrays, once: every later pass reads slices of one flat array a fold.
+
+Comparison 2i of a fold shows pair i with the chosen response in slot A, comparison 2i + 1 in slot B. The label is thus
+the parity of the index; nothing of it is in the text (tested).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from raypref.config import UserError
+from raypref.data.federation import FOLDS, Federation, Pair
+from raypref.data.templates import TEMPLATES, fill
+
+
+@dataclass(frozen=True)
+class EncodedFold:
+    """N pairs as 2N comparisons."""
+
+    tokens: np.ndarray
+    """int32, all comparisons one after another."""
+    offsets: np.ndarray
+    """int64 [2N + 1]: comparison j is tokens[offsets[j] : offsets[j + 1]]."""
+    spans: np.ndarray
+    """int32 [2N, 4]: start and end of response A, then of response B, in tokens of the comparison."""
+
+    @property
+    def pairs(self) -> int:
+        return (len(self.offsets) - 1) // 2
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """int64 [2N]"""
+        return np.diff(self.offsets)
+
+    def padded(self, comparisons: np.ndarray, length: int, pad: int) -> np.ndarray:
+        """int64 [len(comparisons), length], padded on the right (a causal model never looks there)."""
+        out = np.full((len(comparisons), length), pad, dtype=np.int64)
+        for row, j in enumerate(comparisons):
+            start, end = self.offsets[j], self.offsets[j + 1]
+            out[row, : end - start] = self.tokens[start:end]
+        return out
+
+
+@dataclass(frozen=True)
+class EncodedClient:
+    """One client's three folds."""
+
+    train: EncodedFold
+    validation: EncodedFold
+    test: EncodedFold
+
+    def fold(self, name: str) -> EncodedFold:
+        return {"train": self.train, "validation": self.validation, "test": self.test}[name]
+
+
+@dataclass
+class Counts:
+    """What truncation did, over all clients and folds, in pairs."""
+
+    prompts_truncated: int = 0
+    """Prompts that lost text from the left to fit `max_length`."""
+    too_long: int = 0
+    """Left out: the responses alone do not fit."""
+    identical: int = 0
+    """Left out: both orders give the same tokens."""
+
+    def notes(self) -> list[str]:
+        said = {
+            "prompts_truncated": "pairs lost prompt text from the left to fit data.max_length",
+            "too_long": "pairs left out: their responses alone exceed data.max_length",
+            "identical": "pairs left out: their two responses are the same tokens",
+        }
+        return [f"{getattr(self, f.name)} {said[f.name]}" for f in fields(self) if getattr(self, f.name)]
+
+
+@dataclass(frozen=True)
+class EncodedFederation:
+    """All clients, in the federation's order."""
+
+    ids: tuple[str, ...]
+    group_of: np.ndarray
+    """int64 [C], -1 where unknown."""
+    groups: tuple[str, ...]
+    clients: tuple[EncodedClient, ...]
+    counts: Counts
+    notes: tuple[str, ...] = ()
+
+    def sizes(self, fold: str = "train") -> np.ndarray:
+        """int64 [C], pairs (S2: N_c for the training fold)."""
+        return np.array([c.fold(fold).pairs for c in self.clients], dtype=np.int64)
+
+
+def encode_federation(federation: Federation, tokenizer: Any, template: str, max_length: int) -> EncodedFederation:
+    """Tokenise every pair of every client in both orders.
+
+    Raises `UserError` where a client is left without a usable pair in a fold.
+    """
+    counts = Counts()
+    clients = tuple(
+        EncodedClient(**{f: encode_pairs(c.fold(f), tokenizer, template, max_length, counts) for f in FOLDS})
+        for c in federation.clients
+    )
+    for client, encoded in zip(federation.clients, clients, strict=True):
+        for name in FOLDS:
+            if encoded.fold(name).pairs == 0:
+                raise UserError(
+                    f"client {client.id!r} has no usable {name} pair within data.max_length={max_length}; raise it, "
+                    "or raise data.min_rows to leave such clients out"
+                )
+    notes = (*federation.notes, *counts.notes())
+    return EncodedFederation(federation.ids, federation.group_of, federation.groups, clients, counts, notes)
+
+
+def encode_pairs(
+    pairs: Sequence[Pair], tokenizer: Any, template: str, max_length: int, counts: Counts
+) -> EncodedFold:
+    """One fold. Adds to `counts`. Over-long inputs lose prompt tokens from the left, never a response or the mark."""
+    if not pairs:
+        return EncodedFold(np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros((0, 4), np.int32))
+    filled = [fill(template, p.prompt, *o) for p in pairs for o in ((p.chosen, p.rejected), (p.rejected, p.chosen))]
+    encoding = tokenizer([text for text, _ in filled], return_offsets_mapping=True)
+    rows: list[list[np.ndarray]] = []
+    spans: list[list[int]] = []
+    for i in range(len(pairs)):
+        orders = [
+            _fit(
+                np.asarray(encoding["input_ids"][j], dtype=np.int32),
+                np.asarray(encoding["offset_mapping"][j], dtype=np.int64).reshape(-1, 2),
+                filled[j][1],
+                max_length,
+            )
+            for j in (2 * i, 2 * i + 1)
+        ]
+        if orders[0] is None or orders[1] is None:
+            counts.too_long += 1
+        elif np.array_equal(orders[0][0], orders[1][0]):
+            counts.identical += 1
+        else:
+            counts.prompts_truncated += int(orders[0][2] or orders[1][2])
+            rows.append([orders[0][0], orders[1][0]])
+            spans += [orders[0][1], orders[1][1]]
+    flat = [ids for both in rows for ids in both]
+    offsets = np.concatenate([[0], np.cumsum([len(ids) for ids in flat], dtype=np.int64)])
+    tokens = np.concatenate(flat) if flat else np.zeros(0, np.int32)
+    return EncodedFold(tokens, offsets.astype(np.int64), np.asarray(spans, np.int32).reshape(-1, 4))
+
+
+def _fit(
+    ids: np.ndarray, characters: np.ndarray, where: list[tuple[int, int]], max_length: int
+) -> tuple[np.ndarray, list[int], bool] | None:
+    """Drop prompt tokens from the left until the comparison fits; None where even that is not enough."""
+    excess = len(ids) - max_length
+    start, end = where[0]
+    if excess > 0:
+        inside = np.flatnonzero((characters[:, 0] >= start) & (characters[:, 1] <= end) & (characters[:, 1] > start))
+        if len(inside) < excess:
+            return None
+        keep = np.ones(len(ids), dtype=bool)
+        keep[inside[:excess]] = False
+        ids, characters = ids[keep], characters[keep]
+    span: list[int] = []
+    for start, end in where[1:]:
+        inside = np.flatnonzero((characters[:, 1] > start) & (characters[:, 0] < end))
+        span += [int(inside[0]), int(inside[-1]) + 1] if len(inside) else [0, 0]
+    return ids, span, excess > 0
+
+
+def choice_tokens(tokenizer: Any, template: str) -> tuple[int, int]:
+    """The ids that continue a comparison with choice A and choice B, found by tokenising them in context.
+
+    Raises `UserError` where a choice is not one token of its own, or both are the same.
+    """
+    stem = fill(template, "x", "y", "z")[0]
+    base = tokenizer(stem)["input_ids"]
+    for form in (" {}", "\n{}", "{}"):
+        found = [tokenizer(stem + form.format(letter))["input_ids"] for letter in "AB"]
+        if all(len(ids) == len(base) + 1 and ids[:-1] == base for ids in found) and found[0][-1] != found[1][-1]:
+            return found[0][-1], found[1][-1]
+    raise UserError(
+        f"this tokenizer has no single, distinct tokens for the choices A and B after {TEMPLATES[template][-14:]!r}; "
+        "use another base or data.template"
+    )

@@ -1,0 +1,81 @@
+"""Trainable parameters are a row: one flat float32 vector of named segments, whatever the client trains.
+
+A cohort is a matrix [n, D], K experts are [K, D]; every aggregation of both papers is then a matrix product
+(`raypref.server.aggregation`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from raypref.rng import torch_stream
+
+
+@dataclass(frozen=True)
+class Segment:
+    """One tensor inside a row."""
+
+    name: str
+    """PEFT's name without adapter: `layers.0.self_attn.q_proj.lora_A`."""
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The segments of a row in order."""
+
+    segments: tuple[Segment, ...]
+
+    @cached_property
+    def width(self) -> int:
+        """D, parameters in a row."""
+        return sum(s.size for s in self.segments)
+
+    def split(self, rows: Tensor) -> dict[str, Tensor]:
+        """Views by name: [n, D] -> {name: [n, *shape]}. One split, so that its gradient is one concatenation."""
+        if rows.shape[-1] != self.width:
+            raise ValueError(f"rows are {rows.shape[-1]} wide, the layout {self.width}")
+        parts = rows.split([s.size for s in self.segments], dim=-1)
+        return {s.name: p.unflatten(-1, s.shape) for s, p in zip(self.segments, parts, strict=True)}
+
+    def join(self, tensors: dict[str, Tensor]) -> Tensor:
+        """Inverse of `split` for one row: {name: shape} -> [D] float32. A missing, unknown or misshapen tensor raises
+        `ValueError`: partial loading never passes silently."""
+        missing = [s.name for s in self.segments if s.name not in tensors]
+        unknown = sorted(set(tensors) - {s.name for s in self.segments})
+        wrong = [s.name for s in self.segments if s.name in tensors and tuple(tensors[s.name].shape) != s.shape]
+        for what, names in (("lacks", missing), ("has unknown", unknown), ("has another shape for", wrong)):
+            if names:
+                raise ValueError(f"the adapter {what} {len(names)} tensors, the first {names[0]}")
+        return torch.cat([tensors[s.name].detach().to("cpu", torch.float32).reshape(-1) for s in self.segments])
+
+
+def lora_layout(modules: Iterable[tuple[str, int, int]], r: int) -> Layout:
+    """The layout of LoRA on (name, d_in, d_out) modules: A [r, d_in], then B [d_out, r], module by module."""
+    segments: list[Segment] = []
+    for name, d_in, d_out in modules:
+        segments += [Segment(f"{name}.lora_A", (r, d_in)), Segment(f"{name}.lora_B", (d_out, r))]
+    return Layout(tuple(segments))
+
+
+def lora_init(layout: Layout, seed: int, *coordinates: int) -> Tensor:
+    """[D] LoRA default init as in PEFT: A Kaiming-uniform with a = sqrt(5), that is U(±1/sqrt(d_in)); B zero."""
+    generator = torch_stream(seed, "lora_init", *coordinates)
+    parts = []
+    for segment in layout.segments:
+        if segment.name.endswith("lora_A"):
+            bound = 1.0 / math.sqrt(segment.shape[1])
+            parts.append(torch.empty(segment.size).uniform_(-bound, bound, generator=generator))
+        else:
+            parts.append(torch.zeros(segment.size))
+    return torch.cat(parts)

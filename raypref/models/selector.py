@@ -1,0 +1,186 @@
+"""The selector: a frozen causal LM that reads a comparison and answers A or B, with n LoRA rows in one pass.
+
+`y = W x + (α / r) B_i (A_i x)`: the frozen part is shared by all clients of a stack, the adapters are two batched
+products. Since the loss is summed over clients, every client's gradient is exactly its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from raypref.config import ModelConfig, UserError
+from raypref.models.layout import Layout, lora_layout
+
+ARCHITECTURES = ("qwen2", "llama", "gemma", "gemma2")
+"""`model_type`s whose head is known to `choice_logits` and tested against the full logits."""
+
+
+class StackedLoRA(nn.Module):
+    """A frozen linear layer plus, while a stack is bound, one adapter a block of the batch."""
+
+    def __init__(self, linear: nn.Linear, scale: float) -> None:
+        super().__init__()
+        self.linear = linear
+        self.scale = scale
+        self.A: Tensor | None = None
+        self.B: Tensor | None = None
+        self.dropout: Dropout | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [n * b, L, d_in] -> [n * b, L, d_out], rows i * b to (i + 1) * b through adapter i."""
+        y = self.linear(x)
+        if self.A is None or self.B is None:
+            return y
+        n = self.A.shape[0]
+        h = x if self.dropout is None else self.dropout(x)
+        h = h.reshape(n, -1, x.shape[-1])
+        delta = torch.bmm(torch.bmm(h, self.A.to(x.dtype).mT), self.B.to(x.dtype).mT)
+        return y + self.scale * delta.view_as(y)
+
+
+@dataclass
+class Dropout:
+    """Dropout drawn per client at the client's own lengths, so that who shares a pass never changes a mask."""
+
+    p: float
+    generators: list[torch.Generator]
+    """One a client of the stack."""
+    shapes: list[tuple[int, int]]
+    """(pairs, tokens) of each client's own batch, before it was padded to the stack's."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        n, (rows, length, width) = len(self.generators), x.shape
+        mask = x.new_zeros(n, rows // n, length, width)
+        for i, (generator, (b, own)) in enumerate(zip(self.generators, self.shapes, strict=True)):
+            draw = torch.rand(b, own, width, generator=generator, device=x.device)
+            mask[i, :b, :own] = (draw >= self.p).to(x.dtype) / (1.0 - self.p)
+        return x * mask.view_as(x)
+
+
+class Selector:
+    """A frozen base with its tokenizer, choice tokens and row layout."""
+
+    def __init__(self, model: Any, choice_ids: tuple[int, int], pad: int, config: ModelConfig, device: str) -> None:
+        self.config = config
+        self.device = device
+        self.pad = pad
+        self.model = model.to(device).requires_grad_(False).eval()
+        self.choice_ids = torch.tensor(choice_ids, device=device)
+        self.scale = config.lora_alpha / config.lora_r
+        self.modules: dict[str, StackedLoRA] = {}
+        for name, parent, child, linear in _targets(self.model.model, config.lora_targets):
+            wrapped = StackedLoRA(linear, self.scale)
+            setattr(parent, child, wrapped)
+            self.modules[name] = wrapped
+        self.layout: Layout = lora_layout(
+            ((name, m.linear.in_features, m.linear.out_features) for name, m in self.modules.items()), config.lora_r
+        )
+
+    @contextlib.contextmanager
+    def bound(self, rows: Tensor, dropout: Dropout | None = None) -> Iterator[None]:
+        """While inside, passes go through the adapters of `rows` [n, D]."""
+        tensors = self.layout.split(rows)
+        for name, module in self.modules.items():
+            module.A, module.B = tensors[f"{name}.lora_A"], tensors[f"{name}.lora_B"]
+            module.dropout = dropout
+        try:
+            yield
+        finally:
+            for module in self.modules.values():
+                module.A = module.B = module.dropout = None
+
+    def choice_logits(self, rows: Tensor, ids: Tensor, lengths: Tensor, dropout: Dropout | None = None) -> Tensor:
+        """The two choice logits at each comparison's last token.
+
+        rows [n, D] float32; ids [n, b, L] padded on the right; lengths [n, b] -> [n, b, 2] float32 (A, B), with what
+        the architecture does after its head. No attention mask is needed: a causal model's position never sees the
+        padding behind it.
+        """
+        n, b, length = ids.shape
+        with self.bound(rows, dropout):
+            hidden = self.model.model(input_ids=ids.reshape(n * b, length), use_cache=False).last_hidden_state
+        last = hidden[torch.arange(n * b, device=hidden.device), lengths.reshape(-1) - 1]
+        return self.head(last).view(n, b, 2)
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """[m, H] last hidden states -> [m, 2] logits of A and B: two rows of the LM head, its bias, Gemma 2's cap."""
+        head = self.model.get_output_embeddings()
+        bias = None if head.bias is None else head.bias[self.choice_ids]
+        logits = nn.functional.linear(hidden, head.weight[self.choice_ids], bias).float()
+        cap = getattr(self.model.config, "final_logit_softcapping", None)
+        return logits if cap is None else cap * torch.tanh(logits / cap)
+
+
+def _targets(body: nn.Module, targets: tuple[str, ...]) -> list[tuple[str, nn.Module, str, nn.Linear]]:
+    """(name, parent, child, linear) of every adapted module in the model's order; `UserError` where one is missing."""
+    found = []
+    for name, module in body.named_modules():
+        parent, _, child = name.rpartition(".")
+        if child in targets and isinstance(module, nn.Linear):
+            found.append((name, body.get_submodule(parent), child, module))
+    missing = [t for t in targets if not any(child == t for _, _, child, _ in found)]
+    if missing:
+        raise UserError(f"the base has no linear modules named {', '.join(missing)}; set model.lora-targets to its own")
+    return found
+
+
+def base_path(base: str) -> str:
+    """The folder or hub id that `model.base` means."""
+    if base == "embedded":
+        from raypref.models.embedded import PATH
+
+        return str(PATH)
+    return base
+
+
+def load_tokenizer(base: str) -> Any:
+    """The base's fast tokenizer. Raises `UserError` with one line where there is none."""
+    from transformers import AutoTokenizer
+
+    path = base_path(base)
+    if Path(path).is_dir() and not any((Path(path) / f).exists() for f in ("tokenizer.json", "tokenizer.model", "vocab.json")):
+        raise UserError(f"model folder {base!r} has no tokenizer; save the base's tokenizer there (save_pretrained)")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path)
+    except (OSError, ValueError) as error:
+        raise UserError(f"no tokenizer for model.base={base!r}: {_first_line(error)}; give a folder or a hub id") from error
+    if not tokenizer.is_fast:
+        raise UserError(f"the tokenizer of {base!r} has no fast version, which is needed for token offsets")
+    return tokenizer
+
+
+def load_model(config: ModelConfig) -> Any:
+    """The frozen causal LM. Raises `UserError` on an unknown architecture or a missing model."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    path = base_path(config.base)
+    try:
+        architecture = AutoConfig.from_pretrained(path).model_type
+        if architecture not in ARCHITECTURES:
+            raise UserError(
+                f"model.base={config.base!r} is a {architecture!r} model; supported are {', '.join(ARCHITECTURES)}"
+            )
+        return AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, config.dtype))
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot load model.base={config.base!r}: {_first_line(error)}; give a folder or a hub id") from error
+
+
+def load_selector(config: ModelConfig, choice_ids: tuple[int, int], pad: int, device: str = "cpu") -> Selector:
+    """A ready selector on `device`."""
+    return Selector(load_model(config), choice_ids, pad, config, device)
+
+
+def pad_id(tokenizer: Any) -> int:
+    """Any valid id will do for right padding; the tokenizer's own where it has one."""
+    return next((i for i in (tokenizer.pad_token_id, tokenizer.eos_token_id) if i is not None), 0)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
