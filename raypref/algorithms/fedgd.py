@@ -51,7 +51,7 @@ class FedGD:
         self.config, self.clients = config, clients
         check_cohort(config, clients)
         K, T, R, count = config.experts.K, config.experts.T, config.federation.rounds, len(clients.sizes)
-        if K > count:
+        if count < K:
             raise UserError(f"experts.K is {K} but there are {count} clients; set --experts.K to at most {count}")
         if R % 2 or (R // 2) % T:
             raise UserError(

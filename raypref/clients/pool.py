@@ -33,6 +33,11 @@ class Inputs:
     layout: Layout
 
     @property
+    def sizes(self) -> np.ndarray:
+        """int64 [C] training pairs, N_c."""
+        return self.data.sizes()
+
+    @property
     def placement(self) -> Placement:
         c = self.config.clients
         return Placement(len(self.data.clients), c.clients_per_actor, c.stack)
@@ -45,7 +50,7 @@ class Pool(ABC):
         self.config = inputs.config
         self.placement = inputs.placement
         self.layout = inputs.layout
-        self.sizes = inputs.data.sizes()
+        self.sizes = inputs.sizes
         self.groups = inputs.data.groups
         self.group_of = inputs.data.group_of
         self.used = Usage()

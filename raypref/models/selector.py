@@ -79,9 +79,8 @@ class Selector:
             wrapped = StackedLoRA(linear, self.scale)
             setattr(parent, child, wrapped)
             self.modules[name] = wrapped
-        self.layout: Layout = lora_layout(
-            ((name, m.linear.in_features, m.linear.out_features) for name, m in self.modules.items()), config.lora_r
-        )
+        sizes = ((name, m.linear.in_features, m.linear.out_features) for name, m in self.modules.items())
+        self.layout: Layout = lora_layout(sizes, config.lora_r)
 
     @contextlib.contextmanager
     def bound(self, rows: Tensor, dropout: Dropout | None = None) -> Iterator[None]:
@@ -145,31 +144,52 @@ def load_tokenizer(base: str) -> Any:
     from transformers import AutoTokenizer
 
     path = base_path(base)
-    if Path(path).is_dir() and not any((Path(path) / f).exists() for f in ("tokenizer.json", "tokenizer.model", "vocab.json")):
+    files = ("tokenizer.json", "tokenizer.model", "vocab.json")
+    if Path(path).is_dir() and not any((Path(path) / name).exists() for name in files):
         raise UserError(f"model folder {base!r} has no tokenizer; save the base's tokenizer there (save_pretrained)")
     try:
         tokenizer = AutoTokenizer.from_pretrained(path)
     except (OSError, ValueError) as error:
-        raise UserError(f"no tokenizer for model.base={base!r}: {_first_line(error)}; give a folder or a hub id") from error
+        raise _not_loaded("no tokenizer for", base, error) from error
     if not tokenizer.is_fast:
         raise UserError(f"the tokenizer of {base!r} has no fast version, which is needed for token offsets")
     return tokenizer
 
 
+def load_architecture(base: str) -> Any:
+    """The base's Hugging Face config. Raises `UserError` where its architecture is not one of `ARCHITECTURES`."""
+    from transformers import AutoConfig
+
+    try:
+        architecture = AutoConfig.from_pretrained(base_path(base))
+    except (OSError, ValueError) as error:
+        raise _not_loaded("cannot load", base, error) from error
+    if architecture.model_type not in ARCHITECTURES:
+        raise UserError(
+            f"model.base={base!r} is a {architecture.model_type!r} model; supported are {', '.join(ARCHITECTURES)}"
+        )
+    return architecture
+
+
+def base_layout(config: ModelConfig) -> Layout:
+    """The row layout, from the architecture alone: no weight is read."""
+    from transformers import AutoModelForCausalLM
+
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(load_architecture(config.base))
+    linears = _targets(model.model, config.lora_targets)
+    return lora_layout(((name, m.in_features, m.out_features) for name, _, _, m in linears), config.lora_r)
+
+
 def load_model(config: ModelConfig) -> Any:
     """The frozen causal LM. Raises `UserError` on an unknown architecture or a missing model."""
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM
 
-    path = base_path(config.base)
+    load_architecture(config.base)
     try:
-        architecture = AutoConfig.from_pretrained(path).model_type
-        if architecture not in ARCHITECTURES:
-            raise UserError(
-                f"model.base={config.base!r} is a {architecture!r} model; supported are {', '.join(ARCHITECTURES)}"
-            )
-        return AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, config.dtype))
+        return AutoModelForCausalLM.from_pretrained(base_path(config.base), dtype=getattr(torch, config.dtype))
     except (OSError, ValueError) as error:
-        raise UserError(f"cannot load model.base={config.base!r}: {_first_line(error)}; give a folder or a hub id") from error
+        raise _not_loaded("cannot load", config.base, error) from error
 
 
 def load_selector(config: ModelConfig, choice_ids: tuple[int, int], pad: int, device: str = "cpu") -> Selector:
@@ -182,5 +202,6 @@ def pad_id(tokenizer: Any) -> int:
     return next((i for i in (tokenizer.pad_token_id, tokenizer.eos_token_id) if i is not None), 0)
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+def _not_loaded(what: str, base: str, error: Exception) -> UserError:
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+    return UserError(f"{what} model.base={base!r}: {reason}; give a local folder or a hub id")

@@ -20,7 +20,8 @@ def group_debiased_sample(count: int, groups: Sequence[np.ndarray], draw: np.ran
     an equal quota from each non-empty group (a group smaller than its quota gives all it has), the remainder uniformly
     from clients not yet chosen. With more groups than places, the groups are drawn at random, one client each.
 
-    groups: client positions of each A_k, disjoint; together at least `count` (else `ValueError`). Returns ascending int64 [count].
+    groups: client positions of each A_k, disjoint and together at least `count` (else `ValueError`).
+    Returns ascending int64 [count].
     """
     filled = [np.asarray(g, dtype=np.int64) for g in groups if len(g)]
     everyone = np.sort(np.concatenate(filled)) if filled else np.zeros(0, np.int64)

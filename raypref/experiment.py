@@ -1,0 +1,184 @@
+"""A run, from configuration to result: the one place where it can be read as a whole.
+
+`records` is the run itself: rounds, then personalization. It yields, and does nothing else; it runs in the driver
+or inside the server actor. `run` consumes it in the driver (or Tune's function): saves, tracks, shows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from raypref import checkpoint, results
+from raypref.algorithms import ALGORITHMS
+from raypref.algorithms.base import State
+from raypref.clients.pool import InProcess, Inputs, Pool
+from raypref.clients.protocol import Personalized, Usage
+from raypref.config import RunConfig, UserError, nearest, validate
+from raypref.data.encode import choice_tokens, encode_federation
+from raypref.data.load import load
+from raypref.models.selector import base_layout, load_tokenizer, pad_id
+
+
+@dataclass(frozen=True)
+class Started:
+    """Before anything is trained, or at a resume."""
+
+    state: State
+    rounds: int
+    """Communication rounds of the whole run."""
+
+
+@dataclass(frozen=True)
+class RoundDone:
+    """After each communication round."""
+
+    state: State
+    metrics: dict[str, float]
+    used: Usage
+
+
+@dataclass(frozen=True)
+class PersonalizationStarts:
+    """The global phase is over."""
+
+    initialization: torch.Tensor
+    """θ^init: [D], or [C, D]."""
+
+
+Record = Started | RoundDone | PersonalizationStarts | Personalized
+
+
+@dataclass(frozen=True)
+class Saved:
+    """Where an interrupted run stands."""
+
+    state: State | None = None
+    used: Usage = dataclasses.field(default_factory=Usage)
+    personalized: frozenset[int] = frozenset()
+    """Clients that are done."""
+
+
+def prepare(config: RunConfig) -> Inputs:
+    """Everything clients are made from; raises `UserError` on whatever a person can mend before anything starts."""
+    validate(config)
+    if config.algorithm not in ALGORITHMS:
+        raise UserError(f"unknown algorithm {config.algorithm!r}{nearest(config.algorithm, ALGORITHMS)}")
+    tokenizer = load_tokenizer(config.model.base)
+    layout = base_layout(config.model)
+    federation = load(config.data, config.seed)
+    data = encode_federation(federation, tokenizer, config.data.template, config.data.max_length)
+    return Inputs(config, data, choice_tokens(tokenizer, config.data.template), pad_id(tokenizer), layout)
+
+
+def records(inputs: Inputs, saved: Saved) -> Iterator[Record]:
+    """The run: communication rounds, the initialization, personalization of every client stack by stack."""
+    with contextlib.closing(connect(inputs)) as clients:
+        algorithm = ALGORITHMS[inputs.config.algorithm](inputs.config, clients)
+        # 1. The global phase.
+        state = saved.state or algorithm.init()
+        yield Started(state, algorithm.rounds)
+        while state.round < algorithm.rounds:
+            state, metrics = algorithm.round(state)
+            yield RoundDone(state, metrics, saved.used.add(clients.used))
+        # 2. What each client starts from.
+        start = algorithm.initialization(state)
+        yield PersonalizationStarts(start)
+        # 3. Personalization, no further communication.
+        for stack in clients.stacks():
+            if not saved.personalized.issuperset(stack.tolist()):
+                yield clients.personalize(stack, start.expand(len(stack), -1) if start.dim() == 1 else start[stack])
+
+
+def connect(inputs: Inputs) -> Pool:
+    """Clients in this process or behind Ray actors, as configured."""
+    if inputs.config.clients.backend == "ray":
+        from raypref.clients.actors import ActorClients
+
+        return ActorClients(inputs)
+    return InProcess(inputs)
+
+
+def stream(inputs: Inputs, saved: Saved) -> Iterator[Record]:
+    """`records`, here or in the server actor."""
+    if inputs.config.clients.backend == "ray":
+        from raypref.clients import actors
+
+        actors.start_ray()
+        yield from actors.stream_from_server(inputs.config, records, inputs, saved)
+    else:
+        yield from records(inputs, saved)
+
+
+def run(
+    config: RunConfig,
+    folder: Path,
+    *,
+    track: Any | None = None,
+    bar: Callable[[int, str], Any] | None = None,
+    say: Callable[[str], None] = print,
+    adapters: bool = True,
+) -> dict[str, Any]:
+    """Run, or finish, what `folder` holds of this configuration; returns the result (also in `folder/result.json`).
+
+    track: an open `raypref.tracking.Run`, or None. bar: makes a progress bar (a context manager with `advance`) from
+    (total, label). adapters: also write the initialization and every personalized adapter as PEFT folders.
+    """
+    store = results.Store(folder, config)
+    if store.finished:
+        return store.result()
+    inputs = prepare(config)
+    for note in inputs.data.notes:
+        say(f"note: {note}")
+    state, used, personalized = store.resume(ALGORITHMS[config.algorithm].state)
+    saved = Saved(state, used, frozenset(personalized))
+    with Shown(bar) as shown:
+        for record in stream(inputs, saved):
+            match record:
+                case Started():
+                    store.started(record.state)
+                    shown.next(record.rounds, f"{config.algorithm} rounds", record.state.round)
+                case RoundDone():
+                    store.round(record.state, record.metrics, record.used)
+                    shown.advance(1, ", ".join(f"{k.split('/')[1]} {v:.3g}" for k, v in record.metrics.items()))
+                    if track:
+                        track.metrics(record.metrics, step=record.state.round)
+                case PersonalizationStarts():
+                    store.initialization(record.initialization)
+                    shown.next(len(inputs.sizes), f"{config.algorithm} personalization", len(saved.personalized))
+                case Personalized():
+                    store.personalized(record)
+                    shown.advance(len(record.clients))
+    result = store.finish(inputs.data, ALGORITHMS[config.algorithm].weights)
+    if adapters:
+        store.export(inputs.layout)
+    return result
+
+
+class Shown:
+    """One progress bar after another, or none."""
+
+    def __init__(self, bar: Callable[[int, str], Any] | None) -> None:
+        self.bar, self.stack, self.current = bar, contextlib.ExitStack(), None
+
+    def __enter__(self) -> Shown:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stack.__exit__(*error)  # type: ignore[arg-type]
+
+    def next(self, total: int, label: str, done: int) -> None:
+        self.stack.close()
+        self.current = self.stack.enter_context(self.bar(total, label)) if self.bar and total else None
+        if done:
+            self.advance(done)
+
+    def advance(self, n: int, note: str = "") -> None:
+        if self.current is not None:
+            self.current.advance(n, note)

@@ -1,0 +1,170 @@
+"""The folder of one run: what is saved while it goes, what it leaves when it is done.
+
+    config.json                  the configuration
+    state.safetensors            state after the last round, with its round, budget and configuration key inside
+    records.jsonl                a line a round: metrics, budget, group assignment where it changed
+    initialization.safetensors   what every client starts its personalization from
+    clients/NNN.safetensors      a stack of personalized clients: rows and curves
+    result.json                  the result; a run is finished when it is there
+    adapters/                    the same parameters as PEFT folders
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from raypref import checkpoint
+from raypref.algorithms.base import State
+from raypref.clients.protocol import Personalized, Usage
+from raypref.config import RunConfig, UserError, from_dict, to_dict
+from raypref.data.encode import EncodedFederation
+from raypref.evaluation.curve import adjusted_rand_index
+from raypref.models.layout import Layout
+
+
+class Store:
+    """Reads and writes a run's folder. Raises `UserError` where it holds another configuration's run."""
+
+    def __init__(self, folder: Path, config: RunConfig) -> None:
+        self.folder, self.config = folder, config
+        if (folder / "config.json").exists():
+            other = from_dict(checkpoint.read_json(folder / "config.json"))
+            if other.key != config.key:
+                raise UserError(f"{folder} holds a run of another configuration ({other.key}); choose another --out")
+        else:
+            checkpoint.write_json(folder / "config.json", to_dict(config))
+
+    @property
+    def finished(self) -> bool:
+        return (self.folder / "result.json").exists()
+
+    def result(self) -> dict[str, Any]:
+        return checkpoint.read_json(self.folder / "result.json")
+
+    def resume(self, kind: type[State]) -> tuple[State | None, Usage, list[int]]:
+        """The last saved state, the budget spent by then, and the clients already personalized."""
+        state, used = None, Usage()
+        if (self.folder / "state.safetensors").exists():
+            tensors, values = checkpoint.load(self.folder / "state.safetensors")
+            used = Usage(**values.pop("used"))
+            state = checkpoint.put_together(kind, tensors, values)
+        done = [c for file in self._stacks() for c in checkpoint.load(file)[0]["clients"].tolist()]
+        # A round whose line was written but whose state was not will run again and be written again.
+        self._rewrite([line for line in self.lines() if state is not None and line["round"] <= state.round])
+        return state, used, done
+
+    def started(self, state: State) -> None:
+        if not self.lines():
+            self._append({"round": state.round, "assignment": getattr(state, "assignment", None)})
+
+    def round(self, state: State, metrics: dict[str, float], used: Usage) -> None:
+        """After every round: the record first, then the state, so that a state never lacks its records."""
+        self._append(
+            {
+                "round": state.round,
+                "metrics": metrics,
+                "used": dataclasses.asdict(used),
+                "assignment": getattr(state, "assignment", None),
+            }
+        )
+        tensors, values = checkpoint.take_apart(state)
+        checkpoint.save(
+            self.folder / "state.safetensors", tensors, values | {"used": dataclasses.asdict(used)}
+        )
+
+    def initialization(self, rows: torch.Tensor) -> None:
+        checkpoint.save(self.folder / "initialization.safetensors", {"rows": rows}, {})
+
+    def personalized(self, done: Personalized) -> None:
+        tensors = {"clients": torch.from_numpy(done.clients), "rows": done.rows}
+        for fold, curves in done.curves.items():
+            tensors |= {f"{fold}/{name}": torch.from_numpy(values) for name, values in curves.items()}
+        checkpoint.save(self.folder / "clients" / f"{int(done.clients[0]):05d}.safetensors", tensors, {})
+
+    def lines(self) -> list[dict[str, Any]]:
+        """The records so far; a last line cut short by a kill is dropped."""
+        path = self.folder / "records.jsonl"
+        out = []
+        for line in path.read_text().splitlines() if path.exists() else []:
+            try:
+                out.append(json.loads(line))
+            except json.JSONDecodeError:
+                break
+        return out
+
+    def finish(self, data: EncodedFederation, weights: str) -> dict[str, Any]:
+        """Put the personalized stacks together; write and return the result."""
+        parts = [checkpoint.load(file)[0] for file in self._stacks()]
+        clients = torch.cat([p["clients"] for p in parts])
+        order = clients.argsort()
+        if clients[order].tolist() != list(range(len(data.clients))):
+            raise RuntimeError(f"{self.folder}: {len(clients)} personalized clients saved of {len(data.clients)}")
+        curves: dict[str, dict[str, Any]] = {"validation": {}, "test": {}}
+        for name in parts[0]:
+            if "/" in name:
+                fold, metric = name.split("/")
+                curves[fold][metric] = torch.cat([p[name] for p in parts])[order].tolist()
+        lines = self.lines()
+        assignment = lines[-1]["assignment"] if lines else None
+        known = assignment is not None and len(data.groups) > 0
+        used = next((line["used"] for line in reversed(lines) if "used" in line), dataclasses.asdict(Usage()))
+        result = {
+            "algorithm": self.config.algorithm,
+            "key": self.config.key,
+            "seed": self.config.seed,
+            "config": to_dict(self.config),
+            "clients": list(data.ids),
+            "sizes": data.sizes().tolist(),
+            "groups": {"names": list(data.groups), "of": data.group_of.tolist()},
+            "assignment": assignment,
+            "ari": adjusted_rand_index(np.asarray(assignment), data.group_of) if known else None,
+            "weights": weights,
+            "rounds": sum("metrics" in line for line in lines),
+            **used,
+            "marks": list(self.config.personalization.marks),
+            **curves,
+            "notes": list(data.notes),
+        }
+        checkpoint.write_json(self.folder / "result.json", result)
+        return result
+
+    def export(self, layout: Layout) -> None:
+        """`adapters/initialization` (or one a client) and `adapters/personalized/CLIENT` as PEFT folders."""
+        from raypref.models.peft_io import export_peft
+
+        ids = self.result()["clients"]
+        root = self.folder / "adapters"
+        start = checkpoint.load(self.folder / "initialization.safetensors")[0]["rows"]
+        if start.dim() == 1:
+            export_peft(root / "initialization", start, layout, self.config.model)
+        else:
+            for name, row in zip(ids, start, strict=True):
+                export_peft(root / "initialization" / safe_name(name), row, layout, self.config.model)
+        for file in self._stacks():
+            part = checkpoint.load(file)[0]
+            for c, row in zip(part["clients"].tolist(), part["rows"], strict=True):
+                export_peft(root / "personalized" / safe_name(ids[c]), row, layout, self.config.model)
+
+    def _stacks(self) -> list[Path]:
+        return sorted((self.folder / "clients").glob("*.safetensors"))
+
+    def _append(self, line: dict[str, Any]) -> None:
+        with open(self.folder / "records.jsonl", "a") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def _rewrite(self, lines: list[dict[str, Any]]) -> None:
+        if (self.folder / "records.jsonl").exists():
+            text = "".join(json.dumps(line) + "\n" for line in lines)
+            checkpoint.write_bytes(self.folder / "records.jsonl", text.encode())
+
+
+def safe_name(client: str) -> str:
+    """A client id as a file name: other than letters, digits, '.', '_' and '-' become %XX, so that names stay apart."""
+    name = "".join(ch if ch.isalnum() or ch in "._-" else f"%{ord(ch):02X}" for ch in client)
+    return f"%2E{name[1:]}" if name.startswith(".") else name

@@ -1,0 +1,145 @@
+"""The stacked selector against PEFT, against the full logits and against one client at a time."""
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from raypref.config import ModelConfig, UserError
+from raypref.models.layout import lora_init
+from raypref.models.peft_io import export_peft, import_peft
+from raypref.models.selector import ARCHITECTURES, Selector, load_selector
+
+SMALL = {
+    "vocab_size": 64,
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 8,
+    "max_position_embeddings": 64,
+    "pad_token_id": 0,
+}
+CONFIG = ModelConfig(lora_r=4, lora_alpha=8, lora_dropout=0.0)
+CHOICES = (5, 7)
+
+
+def make_base(architecture: str):
+    torch.manual_seed(0)
+    extra = {"query_pre_attn_scalar": 8, "sliding_window": 8} if architecture == "gemma2" else {}
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(architecture, **SMALL, **extra))
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(torch.randn_like(p) * 0.3)
+    return model.eval()
+
+
+def random_rows(selector: Selector, n: int) -> torch.Tensor:
+    """Rows whose B is not zero, so that the adapters do something."""
+    g = torch.Generator().manual_seed(1)
+    return torch.stack([lora_init(selector.layout, i) for i in range(n)]) + 0.05 * torch.randn(
+        n, selector.layout.width, generator=g
+    )
+
+
+def random_batch(n: int, b: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+    g = torch.Generator().manual_seed(2)
+    ids = torch.randint(8, 64, (n, b, length), generator=g)
+    return ids, torch.randint(length // 2, length + 1, (n, b), generator=g)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_two_head_rows_are_the_full_logits(architecture):
+    model = make_base(architecture)
+    ids, lengths = random_batch(1, 3, 12)
+    with torch.no_grad():
+        full = model(input_ids=ids[0]).logits
+        expected = torch.stack([full[i, lengths[0, i] - 1, list(CHOICES)] for i in range(3)])
+        selector = Selector(model, CHOICES, 0, CONFIG, "cpu")
+        zero = torch.stack([lora_init(selector.layout, 0)])  # B = 0: the base itself
+        found = selector.choice_logits(zero, ids, lengths)
+    assert torch.allclose(found[0], expected, atol=1e-5)
+
+
+def test_padding_never_shows():
+    selector = Selector(make_base("qwen2"), CHOICES, 0, CONFIG, "cpu")
+    rows = random_rows(selector, 1)
+    ids, lengths = random_batch(1, 3, 12)
+    other = ids.clone()
+    for i in range(3):
+        other[0, i, lengths[0, i] :] = 1
+    assert torch.equal(selector.choice_logits(rows, ids, lengths), selector.choice_logits(rows, other, lengths))
+
+
+@pytest.mark.parametrize("architecture", ["qwen2", "llama"])
+def test_row_is_the_peft_adapter(architecture, tmp_path):
+    """One row against `PeftModel.from_pretrained` on the exported folder (1e-5), and back to the same bits."""
+    from peft import PeftModel
+
+    model = make_base(architecture)
+    model.save_pretrained(tmp_path / "base")
+    selector = Selector(model, CHOICES, 0, CONFIG, "cpu")
+    row = random_rows(selector, 1)
+    ids, lengths = random_batch(1, 3, 12)
+    export_peft(tmp_path / "adapter", row[0], selector.layout, CONFIG)
+    base = AutoModelForCausalLM.from_pretrained(tmp_path / "base")
+    peft = PeftModel.from_pretrained(base, tmp_path / "adapter").eval()
+    with torch.no_grad():
+        full = peft(input_ids=ids[0]).logits
+        found = selector.choice_logits(row, ids, lengths)
+    expected = torch.stack([full[i, lengths[0, i] - 1, list(CHOICES)] for i in range(3)])
+    assert torch.allclose(found[0], expected, atol=1e-5)
+    assert torch.equal(import_peft(tmp_path / "adapter", selector.layout, CONFIG), row[0])
+
+
+def test_partial_or_foreign_adapters_are_refused(tmp_path):
+    """Partial loading that passes silently is a classic fault of peers."""
+    from safetensors.torch import load_file, save_file
+
+    selector = Selector(make_base("qwen2"), CHOICES, 0, CONFIG, "cpu")
+    export_peft(tmp_path, random_rows(selector, 1)[0], selector.layout, CONFIG)
+    with pytest.raises(UserError, match="lora_alpha"):
+        import_peft(tmp_path, selector.layout, ModelConfig(lora_r=4, lora_alpha=16))
+    tensors = load_file(tmp_path / "adapter_model.safetensors")
+    tensors.pop(sorted(tensors)[0])
+    save_file(tensors, tmp_path / "adapter_model.safetensors")
+    with pytest.raises(UserError, match="lacks 1 tensors"):
+        import_peft(tmp_path, selector.layout, CONFIG)
+
+
+def test_stacked_gradients_are_each_clients_own():
+    """n clients in one pass against each alone: logits and gradients within 1e-6 of the largest."""
+    selector = Selector(make_base("qwen2"), CHOICES, 0, CONFIG, "cpu")
+    rows = random_rows(selector, 3).requires_grad_()
+    ids, lengths = random_batch(3, 4, 12)
+
+    def gradient(rows, ids, lengths):
+        logits = selector.choice_logits(rows, ids, lengths)
+        loss = -torch.nn.functional.logsigmoid(logits[..., 0] - logits[..., 1]).mean(-1).sum()
+        return torch.autograd.grad(loss, rows)[0]
+
+    stacked = gradient(rows, ids, lengths)
+    for i in range(3):
+        alone = gradient(rows[i : i + 1], ids[i : i + 1], lengths[i : i + 1])
+        assert float((stacked[i] - alone[0]).abs().max()) <= 1e-6 * max(1.0, float(alone.abs().max()))
+
+
+def test_other_architectures_and_missing_modules_are_refused(tmp_path):
+    AutoConfig.for_model("gpt2").save_pretrained(tmp_path)
+    with pytest.raises(UserError, match="'gpt2' model; supported are qwen2, llama, gemma, gemma2"):
+        load_selector(ModelConfig(base=str(tmp_path)), CHOICES, 0)
+    with pytest.raises(UserError, match="no linear modules named c_attn"):
+        Selector(make_base("qwen2"), CHOICES, 0, ModelConfig(lora_targets=("q_proj", "c_attn")), "cpu")
+
+
+def test_lora_start_is_peft_default():
+    selector = Selector(make_base("qwen2"), CHOICES, 0, CONFIG, "cpu")
+    parts = selector.layout.split(lora_init(selector.layout, 3)[None])
+    for name, value in parts.items():
+        if name.endswith("lora_B"):
+            assert not value.any()
+        else:
+            bound = 1 / np.sqrt(value.shape[-1])
+            assert float(value.abs().max()) <= bound
+            assert float(value.std()) == pytest.approx(bound / np.sqrt(3), rel=0.25)
