@@ -1,0 +1,252 @@
+"""What is installed, declared, shipped and deployed must agree."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import importlib.util
+import json
+import re
+import shlex
+import shutil
+import stat
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+import raypref
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PACKAGES = ("raypref", "tune_spaces")
+CONSTRAINTS = (ROOT / "constraints.txt").read_text()
+PINS = {
+    canonicalize_name(name): version
+    for name, version in (line.split("==") for line in CONSTRAINTS.splitlines() if not line.startswith("#"))
+}
+REQUIREMENTS = [
+    Requirement(text)
+    for texts in (PROJECT["project"]["dependencies"], *PROJECT["project"]["optional-dependencies"].values())
+    for text in texts
+]
+HEAVY = {"datasets", "mlflow", "peft", "ray", "torch", "transformers"}
+
+
+def documents(name: str) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((ROOT / "cluster" / name).read_text()))
+
+
+def find(kind: str, name: str = "kuberay-base.yaml") -> dict[str, Any]:
+    (found,) = (document for document in documents(name) if document["kind"] == kind)
+    return found
+
+
+def cluster_spec() -> dict[str, Any]:
+    return find("RayJob", "kuberay-rayjob.yaml")["spec"]["rayClusterSpec"]
+
+
+def pods() -> list[dict[str, Any]]:
+    """Pod specs of the RayJob: head, then workers."""
+    groups = (cluster_spec()["headGroupSpec"], *cluster_spec()["workerGroupSpecs"])
+    return [group["template"]["spec"] for group in groups]
+
+
+def environment(pod: dict[str, Any]) -> dict[str, str]:
+    return {variable["name"]: variable["value"] for variable in pod["containers"][0]["env"]}
+
+
+# --- dependencies ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("requirement", REQUIREMENTS, ids=str)
+def test_ranges_admit_the_pins(requirement: Requirement) -> None:
+    assert PINS[canonicalize_name(requirement.name)] in requirement.specifier
+
+
+def test_the_pins_are_what_the_tests_run_with() -> None:
+    installed = {canonicalize_name(d.name): Version(d.version).public for d in importlib.metadata.distributions()}
+    assert {n: (v, installed[n]) for n, v in PINS.items() if n in installed and installed[n] != v} == {}
+
+
+def test_pins_name_neither_hosts_nor_builds() -> None:
+    """`torch==2.13.0+cpu` exists in one index only; a URL ties everybody to one place."""
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[0-9A-Za-z.]+", f"{n}=={v}") for n, v in PINS.items())
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Top-level names that a file imports, at its top or late."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.split(".")[0]
+
+
+def test_every_import_is_a_declared_dependency() -> None:
+    """What only comes along with something else may be gone with its next version."""
+    names = {name for package in PACKAGES for path in (ROOT / package).rglob("*.py") for name in imported(path)}
+    distributions = importlib.metadata.packages_distributions()
+    declared = {canonicalize_name(requirement.name) for requirement in REQUIREMENTS}
+    foreign = names - set(sys.stdlib_module_names) - set(PACKAGES)
+    assert {n for n in foreign if not declared & {canonicalize_name(d) for d in distributions.get(n, [n])}} == set()
+
+
+# --- what is shipped ------------------------------------------------------------------------------------------------
+
+
+def test_package_data_is_all_there_and_all_shipped() -> None:
+    shipped: set[Path] = set()
+    for package, globs in PROJECT["tool"]["setuptools"]["package-data"].items():
+        for pattern in globs:
+            matching = set((ROOT / package.replace(".", "/")).glob(pattern))
+            assert matching, f"{package}: {pattern} matches nothing"
+            shipped |= matching
+    data = {path for package in PACKAGES for path in (ROOT / package).rglob("*") if path.is_file()}
+    assert {p for p in data - shipped if p.suffix != ".py" and "__pycache__" not in p.parts} == set()
+
+
+def test_ci_runs_as_checked_out() -> None:
+    assert (ROOT / ".ci" / "run").stat().st_mode & stat.S_IXUSR
+
+
+def test_an_old_python_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    if not shutil.which("make"):
+        pytest.skip("no make")
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    python = tmp_path / "python3.10"
+    old = "import sys; sys.version_info = (3, 10, 13); sys.version = '3.10.13 (main)'; exec(sys.argv[1])"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{old}" "$2"\n')
+    python.chmod(0o755)
+    done = subprocess.run(["make", "demo", f"PYTHON={python}"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert f"raypref needs Python 3.11 or newer; {python} is 3.10.13" in done.stderr
+    assert not (tmp_path / ".venv").exists()
+
+
+# --- command lines --------------------------------------------------------------------------------------------------
+
+
+def call(module: str, *arguments: str) -> tuple[str, set[str]]:
+    """What `python -m module …` prints, and which heavy libraries it has loaded by the time it exits with status 0."""
+    code = (
+        "import atexit, runpy, sys\n"
+        f"atexit.register(lambda: print('loaded', *({HEAVY!r} & set(sys.modules)), file=sys.stderr))\n"
+        f"sys.argv = {[module, *arguments]!r}\n"
+        f"runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout, set(done.stderr.splitlines()[-1].split()[1:])
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["raypref.run", "raypref.sweep", "raypref.data"]
+    + [f"{module} --help" for module in ("raypref.run", "raypref.sweep", "raypref.compare", "raypref.data")],
+)
+def test_a_question_about_usage_loads_no_heavy_library(words: str) -> None:
+    printed, loaded = call(*words.split())
+    assert printed.strip()
+    assert loaded == set()
+
+
+def commands() -> dict[str, list[str]]:
+    """Module to its arguments, for every raypref command that a file in cluster/ would have run."""
+    found = {}
+    for path in sorted((ROOT / "cluster").iterdir()):
+        for line in re.findall(r"python -m (raypref\.[^`\n#]*)", path.read_text()):
+            module, *arguments = shlex.split(line)
+            found[f"{path.name}: {line.strip()}"] = [module, *arguments]
+    return found
+
+
+@pytest.mark.parametrize("command", commands().values(), ids=commands())
+def test_cluster_files_use_commands_that_exist(command: list[str]) -> None:
+    module, name, *arguments = command
+    assert importlib.util.find_spec(module) is not None
+    assert (ROOT / "tune_spaces" / f"{name}.py").is_file()
+    known = set(re.findall(r"--[a-z][\w.-]*", call(module, name, "--help")[0]))
+    assert {argument for argument in arguments if argument.startswith("--")} <= known
+
+
+# --- the cluster files ----------------------------------------------------------------------------------------------
+
+
+def test_every_node_runs_the_pinned_ray_and_the_tested_python() -> None:
+    tested = re.search(r"on Python (\d+)\.(\d+)", CONSTRAINTS)
+    assert tested is not None
+    major, minor = tested.groups()
+    assert (
+        f"FROM rayproject/ray:{PINS['ray']}-py{major}{minor}${{PLATFORM}}\n"
+        in (ROOT / "cluster/Dockerfile").read_text()
+    )
+    assert cluster_spec()["rayVersion"] == PINS["ray"]
+    assert f"{major}.{minor}" in Requirement(f"python{PROJECT['project']['requires-python']}").specifier
+
+
+def test_every_file_names_the_one_image() -> None:
+    images = {
+        image for path in (ROOT / "cluster").iterdir() for image in re.findall(r"\braypref:[\w.]+", path.read_text())
+    }
+    assert images == {f"raypref:{raypref.__version__}"}
+
+
+def test_the_image_gets_every_file_that_it_copies() -> None:
+    """The ignore file admits by name; what is not named does not exist for COPY."""
+    copied = set()
+    for line in re.findall(r"^COPY --chown=\S+ (.+)$", (ROOT / "cluster/Dockerfile").read_text(), re.MULTILINE):
+        copied |= set(line.split()[:-1])
+    admitted = re.findall(r"^!(.+)$", (ROOT / "cluster/Dockerfile.dockerignore").read_text(), re.MULTILINE)
+    assert copied == set(admitted)
+    assert all((ROOT / name).exists() for name in copied)
+
+
+def test_the_launcher_file_passes_rays_schema() -> None:
+    ray = importlib.util.find_spec("ray")
+    assert ray is not None and ray.submodule_search_locations
+    schema = json.loads(Path(ray.submodule_search_locations[0], "autoscaler", "ray-schema.json").read_text())
+    jsonschema.validate(documents("ray-cluster.yaml")[0], schema)
+
+
+def test_the_sweep_writes_where_every_node_looks() -> None:
+    arguments = shlex.split(find("RayJob", "kuberay-rayjob.yaml")["spec"]["entrypoint"])
+    out = Path(arguments[arguments.index("--out") + 1])
+    claims = {d["metadata"]["name"]: d["spec"] for d in documents("kuberay-base.yaml") if d["kind"].endswith("Claim")}
+    for pod in pods():
+        (mount,) = pod["containers"][0]["volumeMounts"]
+        (volume,) = pod["volumes"]
+        assert out.is_relative_to(mount["mountPath"])
+        assert volume["name"] == mount["name"]
+        assert claims[volume["persistentVolumeClaim"]["claimName"]]["accessModes"] == ["ReadWriteMany"]
+
+
+def test_every_node_finds_the_mlflow_server_and_is_let_in() -> None:
+    service, server = find("Service"), find("Deployment")["spec"]["template"]
+    address = f"{service['metadata']['name']}:{service['spec']['ports'][0]['port']}"
+    assert {environment(pod)["MLFLOW_TRACKING_URI"] for pod in pods()} == {f"http://{address}"}
+    assert service["spec"]["selector"] == server["metadata"]["labels"]
+    flags = dict(part.split("=", 1) for part in server["spec"]["containers"][0]["command"] if "=" in part)
+    assert address in flags["--allowed-hosts"].split(",")
+    assert flags["--port"] == str(service["spec"]["ports"][0]["port"])
+    mounts = [mount["mountPath"] for mount in server["spec"]["containers"][0]["volumeMounts"]]
+    assert [
+        flags["--artifacts-destination"].startswith(m) and f"sqlite:///{m}/" in flags["--backend-store-uri"]
+        for m in mounts
+    ] == [True]
+
+
+def test_start_parameters_are_strings() -> None:
+    """KubeRay's definition admits nothing else; YAML's bare 0 is a number."""
+    groups = (cluster_spec()["headGroupSpec"], *cluster_spec()["workerGroupSpecs"])
+    assert all(isinstance(value, str) for group in groups for value in group["rayStartParams"].values())
