@@ -1,0 +1,181 @@
+"""What a person sees: progress, sentences, errors. Imports no library that it silences."""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any
+
+from raypref.config import UserError
+
+QUIET = {
+    "GIT_PYTHON_REFRESH": "quiet",
+    "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "HF_HUB_VERBOSITY": "error",
+    "MLFLOW_LOGGING_LEVEL": "WARNING",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",
+    "TOKENIZERS_PARALLELISM": "false",
+    "TRANSFORMERS_VERBOSITY": "error",
+}
+"""Environment of this process and of those that it starts; what a person has set stands."""
+
+
+def quiet() -> None:
+    """Silences the libraries' warnings and progress bars, here and in processes started later; errors stay.
+
+    Call it before they are imported, and in every process that others start and whose output people see (a Ray actor).
+    Our own words go through `say` and `warn`, which it leaves alone.
+    """
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    if "PYTHONWARNINGS" not in os.environ and not sys.warnoptions:
+        os.environ["PYTHONWARNINGS"] = "ignore"
+        warnings.simplefilter("ignore")
+    # On import Ray resets its top logger, and DeepSpeed (which transformers imports where it is installed) its only one.
+    for name in ("alembic", "datasets", "mlflow", "ray._private", "torch", "transformers", "urllib3"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    logging.getLogger("DeepSpeed").addFilter(_is_error)
+
+
+def _is_error(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.ERROR
+
+
+def say(what: Any) -> None:
+    """A sentence, or anything that rich can draw such as a table, on standard output."""
+    if isinstance(what, str):
+        print(what, flush=True)
+        return
+    from rich.console import Console
+
+    # A pipe has no width; rich would assume 80 and cut what a file could hold.
+    Console(width=None if sys.stdout.isatty() else 160).print(what)
+    sys.stdout.flush()
+
+
+def warn(text: str) -> None:
+    """A sentence on standard error that a person should not miss."""
+    print(f"raypref: warning: {text}", file=sys.stderr, flush=True)
+
+
+class Progress:
+    """`with Progress(100, "fedgd") as progress: … progress.advance(note="loss 0.41")`, on standard error.
+
+    In a terminal a bar with elapsed and remaining time. Elsewhere (a pipe, a Ray job's log) plain lines: one when both
+    a tenth of `total` and `SECONDS` have passed since the last, and always one at the end, however it ends.
+    """
+
+    SECONDS = 15.0
+
+    def __init__(self, total: int, label: str, done: int = 0) -> None:
+        """done: what an earlier run has done already; time remaining is judged from the rest."""
+        self.total, self.label, self.done, self.note = total, label, done, ""
+        self._start = done
+        self._bar: Any = None
+
+    def __enter__(self) -> Progress:
+        self._began = self._said_at = time.monotonic()
+        self._said = self.done
+        if sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb":
+            self._bar, self._task = self._open_bar()
+        return self
+
+    def advance(self, n: int = 1, note: str = "") -> None:
+        """`n` more are done. note: something short, such as the loss; an empty one leaves the last."""
+        self.done += n
+        self.note = note or self.note
+        if self._bar:
+            self._bar.update(self._task, completed=self.done, note=self.note)
+        elif self.done - self._said >= self.total / 10 and time.monotonic() - self._said_at >= self.SECONDS:
+            self._line()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar:
+            self._bar.stop()
+        elif self.done != self._said:
+            self._line()
+
+    def _line(self) -> None:
+        self._said, self._said_at = self.done, time.monotonic()
+        spent = self._said_at - self._began
+        parts = [f"{self.label} {self.done}/{self.total}", clock(spent)]
+        if self._start < self.done < self.total:
+            parts.append(f"{clock(spent / (self.done - self._start) * (self.total - self.done))} left")
+        print(", ".join(parts + [self.note] * bool(self.note)), file=sys.stderr, flush=True)
+
+    def _open_bar(self) -> tuple[Any, Any]:
+        from rich import progress
+        from rich.console import Console
+
+        bar = progress.Progress(
+            progress.TextColumn("{task.description}", markup=False),
+            progress.BarColumn(),
+            progress.MofNCompleteColumn(),
+            progress.TimeElapsedColumn(),
+            progress.TimeRemainingColumn(),
+            progress.TextColumn("{task.fields[note]}", markup=False),
+            console=Console(stderr=True),
+            refresh_per_second=4,
+            # Only what goes to the same terminal may be drawn above the bar; a redirected stdout stays where it is.
+            redirect_stdout=sys.stdout.isatty(),
+        )
+        task = bar.add_task(self.label, total=self.total, completed=self.done, note="")
+        bar.start()
+        return bar, task
+
+
+def clock(seconds: float) -> str:
+    """3725 -> '1:02:05'; 65 -> '1:05'."""
+    minutes, s = divmod(round(seconds), 60)
+    h, m = divmod(minutes, 60)
+    return f"{h}:{m:02}:{s:02}" if h else f"{m}:{s:02}"
+
+
+def main(function: Callable[[list[str]], int | None], argv: Sequence[str]) -> int:
+    """Runs a command line and returns its exit status: `sys.exit(main(command, sys.argv[1:]))`.
+
+    `--debug` and `--verbose` are taken out of argv here. A `UserError` becomes one line and status 2, Ctrl-C one line
+    and 130; `--debug` shows where they came from. Any other exception is our fault: traceback, status 1. Libraries are
+    kept `quiet` unless `--verbose` (or `--debug`).
+    """
+    debug, verbose = "--debug" in argv, "--verbose" in argv
+    if not (debug or verbose):
+        quiet()
+    try:
+        status = function([word for word in argv if word not in ("--debug", "--verbose")]) or 0
+        sys.stdout.flush()
+        return status
+    except (UserError, KeyboardInterrupt) as error:
+        if debug:
+            traceback.print_exc()
+        expected = isinstance(error, UserError)
+        # From a Ray actor it arrives wrapped, the remote traceback in its text; `cause` is the original.
+        line = str(getattr(error, "cause", error)) if expected else "interrupted"
+        print(f"raypref: {line}", file=sys.stderr, flush=True)
+        return 2 if expected else 130
+    except Exception as error:
+        if isinstance(error, BrokenPipeError) and _reader_gone():
+            return 141
+        traceback.print_exc()
+        return 1
+
+
+def _reader_gone() -> bool:
+    """Whether what reads our output (such as `head`) has left; then nothing more is written."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    gone = any(event & select.POLLERR for _, event in poll.poll(0))
+    if gone:  # Python flushes once more at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return gone
