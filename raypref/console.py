@@ -40,7 +40,7 @@ def quiet() -> None:
     if "PYTHONWARNINGS" not in os.environ and not sys.warnoptions:
         os.environ["PYTHONWARNINGS"] = "ignore"
         warnings.simplefilter("ignore")
-    # On import Ray resets its top logger, and DeepSpeed (which transformers imports where it is installed) its only one.
+    # On import Ray resets its top logger, DeepSpeed (transformers imports it where it is installed) its only one.
     for name in ("alembic", "datasets", "mlflow", "ray._private", "torch", "transformers", "urllib3"):
         logging.getLogger(name).setLevel(logging.ERROR)
     logging.getLogger("DeepSpeed").addFilter(_is_error)
