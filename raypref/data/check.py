@@ -1,0 +1,101 @@
+"""What a data set would do to a run, before it is run; and a few of its pairs, to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from raypref.config import DataConfig
+from raypref.data import encode
+from raypref.data.federation import FOLDS, Federation
+from raypref.data.load import Counts, some
+
+
+@dataclass(frozen=True)
+class Report:
+    """A data set as a run would meet it."""
+
+    config: DataConfig
+    federation: Federation
+    counts: Counts
+    tokens: encode.Counts
+    starved: tuple[str, ...]
+    """Clients with pairs in every fold as text, but not as tokens; a run refuses them."""
+
+    @property
+    def unusable(self) -> int:
+        """Rows or pairs that no run could use with this configuration."""
+        return sum(self.counts.lost.values()) + self.tokens.too_long + self.tokens.identical
+
+    def lines(self) -> Iterator[str]:
+        """The report as plain lines, for a terminal or a pipe."""
+        counts, tokens, federation = self.counts, self.tokens, self.federation
+        yield f"{self.config.source}: {counts.rows:,} rows, {counts.pairs:,} distinct pairs"
+        yield "\nrows"
+        yield _row(sum(counts.lost.values()), "unusable and left out")
+        for why, number in counts.lost.items():
+            yield _row(number, f"  {why}")
+        yield _row(counts.doubled, "repeat a row of the same client (kept once)")
+        yield _row(counts.conflicting, "pairs on which one client chose both ways (both kept, in one fold)")
+        yield _row(counts.disagreed, "pairs on which people disagree")
+        yield "\nclients"
+        yield _row(len(federation.clients), "take part")
+        for k, group in enumerate(federation.groups):
+            yield _row(int((federation.group_of == k).sum()), f"  {group}")
+        for why, ids in counts.left_out.items():
+            yield _row(len(ids), f"left out: {why}: {some(ids)}")
+        if not federation.clients:
+            return
+        yield "\npairs a fold"
+        yield f"{'':12}{'all':>10}{'share':>9}{'min':>8}{'median':>8}{'max':>8}  a client"
+        total = sum(int(federation.sizes(fold).sum()) for fold in FOLDS)
+        for fold in FOLDS:
+            n = federation.sizes(fold)
+            share = f"{100 * n.sum() / total:.1f} %"
+            yield f"  {fold:10}{n.sum():>10,}{share:>9}{n.min():>8,}{np.median(n):>8,g}{n.max():>8,}"
+        yield _row(counts.crossing, "distinct pairs in different folds for different people or values")
+        yield f"\ntokens (template {self.config.template}, at most {self.config.max_length} a comparison)"
+        yield _row(tokens.prompts_truncated, "pairs lose prompt text from the left")
+        yield _row(tokens.too_long, "pairs too long and left out: the responses alone do not fit")
+        yield _row(tokens.identical, "pairs identical after truncation and left out")
+        if self.starved:
+            yield _row(len(self.starved), f"clients keep no pair in some fold, so a run stops: {some(self.starved)}")
+
+
+def check(config: DataConfig, federation: Federation, counts: Counts, tokenizer: Any) -> Report:
+    """Tokenise what `load.read` gave as a run would, and count."""
+    tokens = encode.Counts()
+    starved: list[str] = []
+    for client in federation.clients:
+        folds = (
+            encode.encode_pairs(client.fold(fold), tokenizer, config.template, config.max_length, tokens)
+            for fold in FOLDS
+        )
+        if 0 in [fold.pairs for fold in folds]:
+            starved.append(client.id)
+    return Report(config, federation, counts, tokens, tuple(starved))
+
+
+def show(federation: Federation, n: int) -> Iterator[str]:
+    """`n` pairs as text, of clients spread over the federation."""
+    clients = federation.clients
+    order = [clients[i * len(clients) // min(n, len(clients))] for i in range(min(n, len(clients)))]
+    shown = 0
+    for depth in range(max(len(client.train) for client in clients)):
+        for client in order:
+            if shown == n:
+                return
+            if depth < len(client.train):
+                shown += 1
+                pair = client.train[depth]
+                yield f"client {client.id}" + (f", group {client.group}" if client.group else "")
+                for name in ("prompt", "chosen", "rejected"):
+                    yield f"  {name:9} " + getattr(pair, name).replace("\n", f"\n{'':12}")
+                yield ""
+
+
+def _row(number: int, what: str) -> str:
+    return f"{number:>10,}  {what}"

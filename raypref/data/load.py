@@ -1,0 +1,359 @@
+"""From a source (synthetic, a file, a hub id) to a `Federation`. No row is lost silently: what is left out is counted.
+
+Columns are TRL's preference format: `prompt`, `chosen`, `rejected`, as text or as conversations, the prompt explicit or
+within the responses; beside them a column that names the person.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import astuple
+from pathlib import Path
+from typing import Any, cast
+
+from raypref.config import DataConfig, UserError, nearest
+from raypref.data.federation import FOLDS, Client, Federation, Pair
+from raypref.data.splits import crossing, exact_folds, key_fold, pair_key, value_fold
+
+READERS = {".jsonl": "json", ".jsonl.gz": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
+"""Suffixes of local files and the reader of Hugging Face `datasets` for each."""
+
+TURN = "\n\nAssistant:"
+"""What precedes a response in the plain-text transcripts of HH-RLHF."""
+
+SYNTHETIC: dict[str, Any] = {
+    "client_column": "client_id",
+    "group_column": "group",
+    "prompt_column": "prompt",
+    "chosen_column": "chosen",
+    "rejected_column": "rejected",
+}
+"""Columns of the embedded generator, whatever the configuration calls those of a file."""
+
+NO_PROMPT = "the prompt is missing or empty"
+NO_RESPONSE = "a response is missing or empty"
+NO_TEXT = "a prompt or response is neither text nor a conversation"
+
+Row = Mapping[str, Any]
+
+
+class Unusable(ValueError):
+    """A row that holds no choice between two texts; the message is the reason, as it is counted."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Counts:
+    """What reading met, for `notes` and for `python -m raypref.data check`."""
+
+    rows: int = 0
+    """Rows of the source."""
+    lost: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    """Unusable rows, reason -> number."""
+    pairs: int = 0
+    """Distinct unordered pairs, over all people."""
+    doubled: int = 0
+    """Rows that repeat a row of the same person word for word; the first is kept."""
+    conflicting: int = 0
+    """Pairs on which one person chose both ways; both choices are kept, in one fold. Summed over people."""
+    disagreed: int = 0
+    """Distinct pairs on which two people chose opposite sides: not dirt, but what personalization is for."""
+    crossing: int = 0
+    """Distinct pairs that are in different folds for different rows; 0 when the pair's hash decides."""
+    left_out: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    """People left out, reason -> ids in order."""
+
+    def notes(self) -> tuple[str, ...]:
+        """One sentence for each kind of thing that was met."""
+        said = [f"rows left out, {why}: {n:,} of {self.rows:,}" for why, n in self.lost.items()]
+        if self.doubled:
+            said.append(f"rows that repeat one of the same client, kept once: {self.doubled:,}")
+        if self.conflicting:
+            said.append(f"pairs on which one client chose both ways, both kept: {self.conflicting:,}")
+        if self.crossing:
+            said.append(
+                f"warning: pairs in different folds for different rows: {self.crossing:,}, so a model may have been "
+                "trained on what it is tested on; data.split 'pair' without data.exact_counts has no such overlap"
+            )
+        said += [f"clients left out, {why}: {len(ids):,} ({some(ids)})" for why, ids in self.left_out.items()]
+        return tuple(said)
+
+
+def load(config: DataConfig, seed: int) -> Federation:
+    """Read `config.source` into people with folds. `seed` makes the synthetic data; it does not touch the folds.
+
+    Raises `UserError` for a source that cannot be read, a missing column, or when no client is left.
+    """
+    federation, _ = read(config, seed)
+    if not federation.clients:
+        raise UserError(f"{config.source}: no client is left; {'; '.join(federation.notes) or 'there are no rows'}")
+    return federation
+
+
+def read(config: DataConfig, seed: int) -> tuple[Federation, Counts]:
+    """`load` with its counts, and without an error where no client is left."""
+    if config.source == "synthetic":
+        config = dataclasses.replace(config, **SYNTHETIC)
+    held_out = config.exact_counts
+    if held_out != (0, 0):
+        if min(held_out) < 1:
+            raise UserError(f"data.exact_counts is {held_out}; both numbers must be above 0, or both 0 for off")
+        if config.split != "pair":
+            raise UserError("data.exact_counts draws pairs, whatever their data.split; set one of the two only")
+    columns, rows = source(config, seed)
+    for flag, name in {
+        "client-column": config.client_column,
+        "chosen-column": config.chosen_column,
+        "rejected-column": config.rejected_column,
+        "group-column": config.group_column,
+        "prompt-column": config.prompt_column if config.prompt_column != "prompt" else "",  # it may be implicit
+        "split": config.split if config.split != "pair" else "",
+    }.items():
+        if name and name not in columns:
+            raise _missing(config.source, name, flag, columns)
+    federation, counts = assemble(rows, config)
+    if "prompt" not in columns and counts.lost.get(NO_PROMPT) and sum(counts.lost.values()) == counts.rows:
+        raise _missing(config.source, "prompt", "prompt-column", columns)
+    return federation, counts
+
+
+def assemble(rows: Iterable[Row], config: DataConfig) -> tuple[Federation, Counts]:
+    """Rows to a federation, independent of their order. Columns as `config` names them; '' is a column not used.
+
+    Without a client column all rows are one client's, 'all'.
+    """
+    seen, doubled, lost = 0, 0, Counter[str]()
+    people: dict[str, dict[Pair, str]] = {}  # client -> choice -> value that decides the fold
+    groups: dict[str, set[str]] = {}
+    for row in rows:
+        seen += 1
+        try:
+            name = _name(row[config.client_column]) if config.client_column else "all"
+            value = _name(row[config.split]) if config.split != "pair" else "pair"
+            if not name:
+                raise Unusable("no client id")
+            if not value:
+                raise Unusable(f"nothing in column {config.split!r}, which decides the fold")
+            texts = (row.get(column) for column in (config.prompt_column, config.chosen_column, config.rejected_column))
+            pair = extract(*texts)
+        except Unusable as reason:
+            lost[str(reason)] += 1
+            continue
+        choices = people.setdefault(name, {})
+        doubled += pair in choices
+        choices[pair] = min(value, choices.get(pair, value))  # the smallest, so that order does not matter
+        group = _name(row[config.group_column]) if config.group_column else ""
+        groups.setdefault(name, set()).update({group} - {""})
+
+    clients: list[Client] = []
+    left_out: dict[str, list[str]] = {}
+    assigned: list[tuple[bytes, str]] = []
+    chosen_by: dict[bytes, dict[str, set[str]]] = {}  # pair -> chosen text -> people
+    conflicting = 0
+    for name in sorted(people):
+        if len(groups[name]) > 1:
+            raise UserError(
+                f"client {name!r} is in the groups {some(sorted(groups[name]))}; give each client one value in column "
+                f"{config.group_column!r}, or leave data.group_column empty"
+            )
+        keyed = sorted(((pair_key(*astuple(pair)), pair.chosen, pair) for pair in people[name]), key=lambda x: x[:2])
+        keys, pairs = [key for key, _, _ in keyed], [pair for _, _, pair in keyed]
+        folds = _folds(name, keys, [people[name][pair] for pair in pairs], config)
+        conflicting += len(keys) - len(set(keys))
+        for key, pair in zip(keys, pairs, strict=True):
+            chosen_by.setdefault(key, {}).setdefault(pair.chosen, set()).add(name)
+        parts = {fold: tuple(p for p, f in zip(pairs, folds, strict=True) if f == fold) for fold in FOLDS}
+        empty = [fold for fold in FOLDS if not parts[fold]]
+        if len(pairs) < config.min_rows:
+            why = f"fewer than {config.min_rows} usable pairs (data.min_rows)"
+        elif config.exact_counts not in ((0, 0), (len(parts["validation"]), len(parts["test"]))):
+            why = f"too few usable pairs to hold out exactly {some(config.exact_counts)} (data.exact_counts)"
+        elif empty:
+            why = f"no pair in {' or '.join(empty)}"
+        else:
+            clients.append(Client(name, "".join(groups[name]), **parts))
+            assigned += zip(keys, folds, strict=True)
+            continue
+        left_out.setdefault(why, []).append(name)
+
+    counts = Counts(
+        rows=seen,
+        pairs=len(chosen_by),
+        lost=dict(sorted(lost.items(), key=lambda item: (-item[1], item[0]))),
+        doubled=doubled,
+        conflicting=conflicting,
+        disagreed=sum(_disagree(sides) for sides in chosen_by.values()),
+        crossing=crossing(assigned),
+        left_out={why: tuple(ids) for why, ids in left_out.items()},
+    )
+    return Federation(tuple(clients), counts.notes()), counts
+
+
+def extract(prompt: object, chosen: object, rejected: object) -> Pair:
+    """One choice as three texts, stripped at the ends, from any of TRL's preference forms; else raises `Unusable`.
+
+    Text, or conversations (lists of {"role", "content"}). Turns that both begin with belong to the prompt.
+    Where there is no prompt (None), text is an HH-RLHF transcript and splits at its last assistant turn: the prefix
+    that two transcripts merely share cuts into responses that begin alike.
+    """
+    if not chosen or not rejected:
+        raise Unusable(NO_RESPONSE)
+    given = "" if prompt is None else _text(_turns(prompt))
+    if isinstance(chosen, str) and isinstance(rejected, str):
+        if prompt is None and TURN in chosen and TURN in rejected:
+            (given, _, chosen), (other, _, rejected) = chosen.rpartition(TURN), rejected.rpartition(TURN)
+            if given.strip() != other.strip():
+                raise Unusable("the two prompts differ")
+        pair = Pair(given.strip(), chosen.strip(), rejected.strip())
+    elif isinstance(chosen, str) or isinstance(rejected, str):
+        raise Unusable("one response is text and the other is not")
+    else:
+        ours, theirs = _turns(chosen), _turns(rejected)
+        shared = 0
+        while shared < min(len(ours), len(theirs)) - 1 and ours[shared] == theirs[shared]:
+            shared += 1
+        if {ours[shared][0], theirs[shared][0]} != {"assistant"}:
+            raise Unusable("the two prompts differ")
+        before = _text(ours[:shared])
+        # A prompt given apart is often one of the shared turns, or the first of them, once more.
+        if not before.startswith(given) and given not in [content for _, content in ours[:shared]]:
+            before = f"{given}\n\n{before}"
+        pair = Pair(before.strip(), _text(ours[shared:]).strip(), _text(theirs[shared:]).strip())
+    if not pair.chosen or not pair.rejected:
+        raise Unusable(NO_RESPONSE)
+    if not pair.prompt:
+        raise Unusable(NO_PROMPT)
+    if pair.chosen == pair.rejected:
+        raise Unusable("chosen equals rejected")
+    return pair
+
+
+def source(config: DataConfig, seed: int) -> tuple[list[str], Iterator[Row]]:
+    """Column names and rows of the source, as they are. Rows of OpenAI's TL;DR comparisons gain TRL's columns."""
+    if config.source == "synthetic":
+        from raypref.data.synthetic import generate
+
+        made = generate(config.group_sizes, config.pairs_per_axis, config.axes, seed)
+        return [*SYNTHETIC.values(), "axis"], iter(made)
+    tables = _tables(config.source)
+    columns = list(dict.fromkeys(column for table in tables for column in table.column_names))
+    rows: Iterator[Row] = (
+        dict(zip(batch, values, strict=True))
+        for table in tables
+        for batch in table.iter(1000)
+        for values in zip(*batch.values(), strict=True)
+    )
+    if {"summaries", "choice", "worker"} <= set(columns) and config.chosen_column not in columns:
+        names = (config.client_column or "worker", config.prompt_column, config.chosen_column, config.rejected_column)
+        return list(dict.fromkeys([*columns, *names])), (
+            {**row, **dict(zip(names, _comparison(row), strict=True))} for row in rows
+        )
+    return columns, rows
+
+
+def some(items: Sequence[object], most: int = 5) -> str:
+    """The first few of a list, for a sentence."""
+    return ", ".join(map(str, items[:most])) + (", …" if len(items) > most else "")
+
+
+def _comparison(row: Row) -> tuple[Any, Any, Any, Any]:
+    """Person, prompt, chosen, rejected of a row of TL;DR's comparisons (Stiennon et al. 2020), the real data of S2 2.3.
+
+    A choice that is neither 0 nor 1 gives no responses, so that the row is counted as unusable.
+    """
+    info, pair = row.get("info") or {}, row["summaries"] or []
+    post = info.get("post") or info.get("article")
+    head = {"SUBREDDIT": info.get("subreddit") and f"r/{info['subreddit']}", "TITLE": info.get("title"), "POST": post}
+    prompt = "\n\n".join(f"{name}: {text}" for name, text in head.items() if text)
+    if row["choice"] not in (0, 1) or len(pair) != 2:
+        return row["worker"], prompt, None, None
+    return row["worker"], prompt, pair[row["choice"]]["text"], pair[1 - row["choice"]]["text"]
+
+
+def _tables(name: str) -> list[Any]:
+    """The source as tables of `datasets`, one for each of its own splits: we cut folds ourselves."""
+    path = Path(name).expanduser()
+    suffix = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
+    if not path.exists() and (suffix in READERS or name.startswith((".", "/", "~"))):
+        raise UserError(f"{name}: there is no such file")
+    if path.is_file() and suffix not in READERS:
+        raise UserError(f"{name}: cannot read {suffix or 'a file without suffix'!r}; give one of {', '.join(READERS)}")
+
+    import datasets
+
+    shown, level = not datasets.are_progress_bars_disabled(), datasets.logging.get_verbosity()
+    try:
+        if not path.is_file():
+            loaded = datasets.load_dataset(str(path) if path.exists() else name)
+            return list(loaded.values())
+        datasets.disable_progress_bars()
+        datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # it logs what it then raises
+        options: dict[str, Any] = {}
+        if suffix == ".csv":  # every cell is text as written: an answer "NA" or "3.10" and a person "007" stay so
+            with path.open(encoding="utf-8-sig", newline="") as file:
+                header = next(csv.reader(file))
+            features = datasets.Features({column: datasets.Value("string") for column in header})
+            options = {"features": features, "keep_default_na": False}
+        return [datasets.load_dataset(READERS[suffix], data_files=str(path), split="train", **options)]
+    except Exception as error:  # of many kinds: network, authentication, parsing, schema
+        cause = " ".join(str(error.__cause__ or error).split()) or "it holds no rows"
+        if path.exists():
+            raise UserError(f"{name}: cannot be read ({cause})") from error
+        raise UserError(
+            f"{name!r} is no local file and could not be loaded from the Hugging Face hub ({cause}); check the id and "
+            f"the network, or give a local path ({', '.join(READERS)})"
+        ) from error
+    finally:
+        datasets.logging.set_verbosity(level)
+        if shown:
+            datasets.enable_progress_bars()
+
+
+def _missing(source: str, name: str, flag: str, columns: Sequence[str]) -> UserError:
+    hint = nearest(name, columns)
+    return UserError(
+        f"{source} has no column {name!r}{hint if 'did you mean' in hint else ''}; it has {', '.join(columns)}; "
+        f"say which with --data.{flag}" + (" (empty: all rows are one client's)" if flag == "client-column" else "")
+    )
+
+
+def _folds(client: str, keys: Sequence[bytes], values: Sequence[str], config: DataConfig) -> list[str]:
+    if config.exact_counts != (0, 0):
+        return exact_folds(client, keys, *config.exact_counts)
+    if config.split == "pair":
+        return [key_fold(key, config.validation, config.test) for key in keys]
+    return [value_fold(value, config.validation, config.test) for value in values]
+
+
+def _disagree(sides: Mapping[str, set[str]]) -> bool:
+    """Whether some two people chose opposite texts of one pair: both were chosen, and not by one person alone."""
+    return len(sides) == 2 and len(set().union(*sides.values())) > 1
+
+
+def _name(value: object) -> str:
+    """A person, group or topic as text; '' where there is none. 3.0 is a 3 whose column has gaps."""
+    if value is None or value != value:
+        return ""
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value).strip()
+
+
+def _turns(value: object) -> list[tuple[str, str]]:
+    """A conversation as (role, content); text is one turn without a role."""
+    if isinstance(value, str):
+        return [("", value)]
+    if not isinstance(value, list):
+        raise Unusable(NO_TEXT)
+    turns = [(t.get("role"), t.get("content")) if isinstance(t, dict) else (None, None) for t in value]
+    if not all(isinstance(role, str) and isinstance(content, str) for role, content in turns):
+        raise Unusable(NO_TEXT)
+    return cast(list[tuple[str, str]], turns)
+
+
+def _text(turns: Sequence[tuple[str, str]]) -> str:
+    """One turn is its content; several are a transcript in the words of HH-RLHF."""
+    if len(turns) == 1:
+        return turns[0][1]
+    names = {"user": "Human", "assistant": "Assistant", "system": "System"}
+    return "\n\n".join(f"{names.get(role, role)}: {content}" for role, content in turns)
