@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from raypref import checkpoint, results
+from raypref import results
 from raypref.algorithms import ALGORITHMS
 from raypref.algorithms.base import State
 from raypref.clients.pool import InProcess, Inputs, Pool
@@ -24,6 +24,7 @@ from raypref.config import RunConfig, UserError, nearest, validate
 from raypref.data.encode import choice_tokens, encode_federation
 from raypref.data.load import load
 from raypref.models.selector import base_layout, load_tokenizer, pad_id
+from raypref.publish import publish
 
 
 @dataclass(frozen=True)
@@ -65,11 +66,16 @@ class Saved:
     """Clients that are done."""
 
 
-def prepare(config: RunConfig) -> Inputs:
-    """Everything clients are made from; raises `UserError` on whatever a person can mend before anything starts."""
+def check(config: RunConfig) -> None:
+    """What can be said before data and base are read: raises `UserError`."""
     validate(config)
     if config.algorithm not in ALGORITHMS:
         raise UserError(f"unknown algorithm {config.algorithm!r}{nearest(config.algorithm, ALGORITHMS)}")
+
+
+def prepare(config: RunConfig) -> Inputs:
+    """Everything clients are made from; raises `UserError` on whatever a person can mend before anything starts."""
+    check(config)
     tokenizer = load_tokenizer(config.model.base)
     layout = base_layout(config.model)
     federation = load(config.data, config.seed)
@@ -121,51 +127,53 @@ def run(
     folder: Path,
     *,
     track: Any | None = None,
-    bar: Callable[[int, str], Any] | None = None,
+    bar: Callable[[int, str, int], Any] | None = None,
     say: Callable[[str], None] = print,
     adapters: bool = True,
 ) -> dict[str, Any]:
     """Run, or finish, what `folder` holds of this configuration; returns the result (also in `folder/result.json`).
 
     track: an open `raypref.tracking.Run`, or None. bar: makes a progress bar (a context manager with `advance`) from
-    (total, label). adapters: also write the initialization and every personalized adapter as PEFT folders.
+    (total, label, done). adapters: also write the initialization and every personalized adapter as PEFT folders.
     """
     store = results.Store(folder, config)
-    if store.finished:
-        return store.result()
-    inputs = prepare(config)
-    for note in inputs.data.notes:
-        say(f"note: {note}")
-    state, used, personalized = store.resume(ALGORITHMS[config.algorithm].state)
-    saved = Saved(state, used, frozenset(personalized))
-    with Shown(bar) as shown:
-        for record in stream(inputs, saved):
-            match record:
-                case Started():
-                    store.started(record.state)
-                    shown.next(record.rounds, f"{config.algorithm} rounds", record.state.round)
-                case RoundDone():
-                    store.round(record.state, record.metrics, record.used)
-                    shown.advance(1, ", ".join(f"{k.split('/')[1]} {v:.3g}" for k, v in record.metrics.items()))
-                    if track:
-                        track.metrics(record.metrics, step=record.state.round)
-                case PersonalizationStarts():
-                    store.initialization(record.initialization)
-                    shown.next(len(inputs.sizes), f"{config.algorithm} personalization", len(saved.personalized))
-                case Personalized():
-                    store.personalized(record)
-                    shown.advance(len(record.clients))
-    result = store.finish(inputs.data, ALGORITHMS[config.algorithm].weights)
-    if adapters:
-        store.export(inputs.layout)
-    return result
+    algorithm = ALGORITHMS[config.algorithm]
+    if not store.finished:
+        inputs = prepare(config)
+        for note in inputs.data.notes:
+            say(f"note: {note}")
+        state, used, personalized = store.resume(algorithm.state)
+        saved = Saved(state, used, frozenset(personalized))
+        with Shown(bar, config.algorithm) as shown:
+            for record in stream(inputs, saved):
+                match record:
+                    case Started():
+                        store.started(record.state)
+                        shown.next(record.rounds, "rounds", record.state.round)
+                    case RoundDone():
+                        store.round(record.state, record.metrics, record.used)
+                        shown.advance(1, f"loss {record.metrics['train/loss']:.3f}")
+                        if track:
+                            track.metrics(record.metrics, step=record.state.round)
+                    case PersonalizationStarts():
+                        store.initialization(record.initialization)
+                        shown.next(len(inputs.sizes), "personalization", len(saved.personalized))
+                    case Personalized():
+                        store.personalized(record)
+                        shown.advance(len(record.clients))
+        if adapters:
+            store.export(inputs.layout, inputs.data.ids)
+        store.finish(inputs.data, algorithm.weights)
+    publish(store, track)
+    return store.result()
 
 
 class Shown:
     """One progress bar after another, or none."""
 
-    def __init__(self, bar: Callable[[int, str], Any] | None) -> None:
-        self.bar, self.stack, self.current = bar, contextlib.ExitStack(), None
+    def __init__(self, bar: Callable[[int, str, int], Any] | None, label: str) -> None:
+        self.bar, self.label, self.stack = bar, label, contextlib.ExitStack()
+        self.current: Any = None
 
     def __enter__(self) -> Shown:
         return self
@@ -173,11 +181,10 @@ class Shown:
     def __exit__(self, *error: object) -> None:
         self.stack.__exit__(*error)  # type: ignore[arg-type]
 
-    def next(self, total: int, label: str, done: int) -> None:
+    def next(self, total: int, what: str, done: int) -> None:
         self.stack.close()
-        self.current = self.stack.enter_context(self.bar(total, label)) if self.bar and total else None
-        if done:
-            self.advance(done)
+        wanted = self.bar is not None and total > 0
+        self.current = self.stack.enter_context(self.bar(total, f"{self.label} {what}", done)) if wanted else None
 
     def advance(self, n: int, note: str = "") -> None:
         if self.current is not None:

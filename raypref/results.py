@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -134,11 +135,10 @@ class Store:
         checkpoint.write_json(self.folder / "result.json", result)
         return result
 
-    def export(self, layout: Layout) -> None:
+    def export(self, layout: Layout, ids: Sequence[str]) -> None:
         """`adapters/initialization` (or one a client) and `adapters/personalized/CLIENT` as PEFT folders."""
         from raypref.models.peft_io import export_peft
 
-        ids = self.result()["clients"]
         root = self.folder / "adapters"
         start = checkpoint.load(self.folder / "initialization.safetensors")[0]["rows"]
         if start.dim() == 1:

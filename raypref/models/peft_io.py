@@ -47,7 +47,7 @@ def import_peft(folder: Path, layout: Layout, config: ModelConfig) -> Tensor:
         raise UserError(f"no PEFT adapter in {folder}: {str(error).splitlines()[0]}") from error
     for name, theirs, ours in (("r", found.r, config.lora_r), ("lora_alpha", found.lora_alpha, config.lora_alpha)):
         if theirs != ours:
-            raise UserError(f"the adapter in {folder} has {name} {theirs:g}, the run {ours:g}; set model.{name} to match")
+            raise UserError(f"the adapter in {folder} has {name} {theirs:g}, the run {ours:g}; set model.{name}")
     try:
         return layout.join({k.removeprefix(PREFIX).removesuffix(".weight"): t for k, t in tensors.items()})
     except ValueError as error:

@@ -1,0 +1,64 @@
+"""What a finished run leaves for people: tables, figures, and all of it in MLflow."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from raypref import checkpoint
+from raypref.evaluation import report
+from raypref.results import Store
+
+
+def publish(store: Store, track: Any | None = None) -> None:
+    """Write `table.md`, `results.csv`, `curve.png` and, for methods that group clients, `groups.json` and `groups.png`
+    into the run's folder; log them, the metrics at every mark and the adapters where there are any."""
+    result, folder = store.result(), store.folder
+    checkpoint.write_bytes(folder / "table.md", report.markdown([result]).encode())
+    checkpoint.write_bytes(folder / "results.csv", report.to_csv([result]).encode())
+    report.curve_figure([result], folder / "curve.png")
+    assigned = [(line["round"], line["assignment"]) for line in store.lines() if line.get("assignment")]
+    if assigned:
+        rounds, groups = zip(*assigned, strict=True)
+        value = {"clients": result["clients"], "true": result["groups"], "rounds": rounds, "assignment": groups}
+        checkpoint.write_bytes(folder / "groups.json", json.dumps(value).encode())
+        report.groups_figure(rounds, groups, folder / "groups.png", result["groups"], title=result["algorithm"])
+    if track is None:
+        return
+    for step, values in enumerate_marks(result):
+        track.metrics(values, step=step)
+    totals = {name: float(result[name]) for name in ("rounds", "client_steps", "bytes_up", "bytes_down")}
+    if result["ari"] is not None:
+        totals["groups/ari"] = float(result["ari"])
+    track.metrics(totals, step=0)
+    for name in ("config.json", "result.json", "table.md", "results.csv", "curve.png", "groups.json", "groups.png"):
+        if (folder / name).exists():
+            track.artifact(folder / name)
+    if (folder / "adapters").exists():
+        track.artifacts(folder / "adapters", "adapters")
+
+
+def enumerate_marks(result: dict[str, Any]) -> list[tuple[int, dict[str, float]]]:
+    """(local steps t, mean over clients of every metric on both held-out folds) at each mark."""
+    return [
+        (
+            mark,
+            {
+                f"personalization/{fold}_{name}": float(np.mean([client[i] for client in values]))
+                for fold in ("validation", "test")
+                for name, values in result[fold].items()
+            },
+        )
+        for i, mark in enumerate(result["marks"])
+    ]
+
+
+def compare(results: Sequence[dict[str, Any]], folder: Path) -> Path:
+    """`comparison.md` and `comparison.png` of several runs in one folder; returns the figure's path."""
+    checkpoint.write_bytes(folder / "comparison.md", report.markdown(results).encode())
+    report.curve_figure(results, folder / "comparison.png")
+    return folder / "comparison.png"

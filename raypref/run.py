@@ -1,0 +1,157 @@
+"""`python -m raypref.run NAME [--field value …]`: one experiment, and what it is compared with."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from raypref import checkpoint, console
+from raypref.cli import parse
+from raypref.config import RunConfig, UserError, to_dict
+from raypref.spaces import load_space, names
+
+
+@dataclass(frozen=True)
+class Options:
+    """Run one experiment: the base of tune_spaces/NAME.py with what is overridden here."""
+
+    config: Annotated[RunConfig, tyro.conf.arg(name="")]
+    preset: str = ""
+    """A preset of the space, such as `paper`; overrides here come on top."""
+    smoke: bool = False
+    """Seconds instead of minutes: whether everything works, not how well."""
+    against: tuple[str, ...] = ()
+    """Algorithms to run on the same configuration first and show beside it; `none` for none."""
+    out: Path | None = None
+    """Where run folders go. Default: `runs` where the command is typed."""
+    resume: bool = False
+    """Finish what an interrupted command of the same words left; whatever is done is kept."""
+    track: bool = True
+    """Log to MLflow (MLFLOW_TRACKING_URI, or mlflow.db where the command is typed)."""
+    adapters: bool = True
+    """Also write the initialization and all personalized adapters as PEFT folders."""
+
+
+def command(argv: list[str]) -> int:
+    """The command line; see `Options`."""
+    if not argv or argv[0].startswith("-"):
+        return listing("run", argv)
+    name, *rest = argv
+    space = load_space(name)
+    base = space.configured(_peek(rest, "--preset"), "--smoke" in rest)
+    options = parse(Options, rest, f"python -m raypref.run {name}", Options(base, against=space.against))
+    out = output_folder(options.out)
+    others = [a for a in options.against if a not in ("none", options.config.algorithm)]
+    configs = [dataclasses.replace(options.config, algorithm=a) for a in others] + [options.config]
+
+    from raypref import experiment
+    from raypref.evaluation import report
+    from raypref.publish import compare
+
+    for config in configs:
+        experiment.check(config)
+    results = []
+    folder = out
+    for config in configs:
+        folder = run_folder(out, config, options.resume)
+        console.say(f"{config.algorithm}: {folder}")
+        results.append(tracked(config, folder, name, options))
+    figure = compare(results, folder)
+    console.say("")
+    console.say(report.terminal(results))
+    console.say(f"\nfigure: {figure}")
+    if options.track:
+        console.say(f"tracked: mlflow ui --backend-store-uri {_uri(out)}")
+    return 0
+
+
+def tracked(config: RunConfig, folder: Path, name: str, options: Options) -> dict:
+    """One run inside its MLflow run, which a resume continues."""
+    from raypref import experiment
+    from raypref.config import flatten
+
+    how = {"bar": console.Progress, "say": console.say, "adapters": options.adapters}
+    if not options.track:
+        return experiment.run(config, folder, **how)
+
+    from raypref import tracking
+
+    uri = _uri(folder)
+    experiment_id = tracking.prepare(uri, name)
+    known = folder / "mlflow.json"
+    run_id = checkpoint.read_json(known)["run_id"] if known.exists() else None
+    if run_id and (folder / "result.json").exists():
+        return experiment.run(config, folder, **how)
+    label = f"{config.algorithm} seed {config.seed}"
+    tags = {"raypref.key": config.key, "raypref.folder": str(folder)}
+    with tracking.Run(uri, experiment_id, label, flatten(to_dict(config)), tags, run_id=run_id) as track:
+        checkpoint.write_json(known, {"uri": uri, "experiment": name, "run_id": track.id})
+        return experiment.run(config, folder, track=track, **how)
+
+
+def _uri(folder: Path) -> str:
+    from raypref import tracking
+
+    return tracking.tracking_uri(working_folder())
+
+
+def listing(what: str, argv: Sequence[str]) -> int:
+    """What NAME can be: for a command line without one."""
+    if argv and argv[0] not in ("-h", "--help"):
+        raise UserError(f"the first word is the NAME of a space, not {argv[0]!r}; there are: {', '.join(names())}")
+    console.say(f"usage: python -m raypref.{what} NAME [--help] [--field value …]\n\nNAME is one of")
+    for name in names():
+        console.say(f"  {name:14} {load_space(name).about}")
+    return 0
+
+
+def working_folder() -> Path:
+    """Where the command was typed; for a Ray job started with --working-dir, whose folder is a copy that is soon
+    deleted, `raypref` in the home directory."""
+    here = Path.cwd()
+    packaged = "working_dir_files" in here.parts or "_ray_pkg_" in str(here)
+    return Path.home() / "raypref" if packaged else here
+
+
+def output_folder(out: Path | None) -> Path:
+    """The absolute base of run folders, made and found writable, else `UserError`."""
+    folder = (working_folder() / "runs" if out is None else out.expanduser()).absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot make --out {folder}: {error.strerror}") from error
+    if not os.access(folder, os.W_OK):
+        raise UserError(f"--out {folder} is not writable; choose another folder")
+    return folder
+
+
+def run_folder(out: Path, config: RunConfig, resume: bool) -> Path:
+    """`ALGORITHM-seedN-KEY` in `out`; a repeat gets its own (-2, -3, …), a resume the newest there is."""
+    stem = f"{config.algorithm}-seed{config.seed}-{config.key}"
+    taken = [out / stem] if (out / stem).exists() else []
+    while (out / f"{stem}-{len(taken) + 1}").exists():
+        taken.append(out / f"{stem}-{len(taken) + 1}")
+    if resume and taken:
+        return taken[-1]
+    return out / f"{stem}-{len(taken) + 1}" if taken else out / stem
+
+
+def _peek(argv: Sequence[str], flag: str) -> str:
+    """The value of a flag that decides the defaults of all others."""
+    for i, word in enumerate(argv):
+        if word == flag and i + 1 < len(argv):
+            return argv[i + 1]
+        if word.startswith(f"{flag}="):
+            return word.split("=", 1)[1]
+    return ""
+
+
+if __name__ == "__main__":
+    sys.exit(console.main(command, sys.argv[1:]))

@@ -1,0 +1,106 @@
+"""`tune_spaces/NAME.py`: a base configuration, its presets and a search space, as data."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from raypref.config import RunConfig, UserError, nearest, override, validate
+from raypref.rng import stream
+
+
+@dataclass(frozen=True)
+class Space:
+    """What a file in `tune_spaces/` holds, as `SPACE`."""
+
+    about: str
+    """One line for the list of spaces."""
+    base: RunConfig
+    """What `python -m raypref.run NAME` runs."""
+    grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    """Dotted key -> the values to try; all combinations are trials."""
+    draws: Mapping[str, tuple[str, float, float]] = field(default_factory=dict)
+    """Dotted key -> ("uniform" or "loguniform", low, high), drawn `samples` times for each point of the grid."""
+    samples: int = 1
+    """Points drawn from `draws` at each point of the grid."""
+    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Name -> dotted overrides of the base; `paper` is the paper's setting."""
+    smoke: Mapping[str, Any] = field(default_factory=dict)
+    """Dotted overrides that make a run last seconds (`--smoke`)."""
+    smoke_grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    """The grid under `--smoke`."""
+    against: tuple[str, ...] = ()
+    """Algorithms that `raypref.run NAME` runs first, on the same configuration, to compare with."""
+    rank: str = "accuracy"
+    """Metric on the validation fold, at the last mark, that ranks trials; test numbers never do."""
+
+    def configured(self, preset: str = "", smoke: bool = False) -> RunConfig:
+        """The base under a preset. Raises `UserError` for an unknown one."""
+        if preset and preset not in self.presets:
+            raise UserError(f"unknown preset {preset!r}{nearest(preset, self.presets)}")
+        config = override(self.base, self.presets[preset]) if preset else self.base
+        return override(config, self.smoke) if smoke else config
+
+    def trials(self, base: RunConfig, smoke: bool = False, seeds: Sequence[int] = ()) -> Iterator[RunConfig]:
+        """Every trial's configuration, in a fixed order, each once; `seeds` replaces the grid's seeds."""
+        grid = dict(self.smoke_grid if smoke else self.grid)
+        if seeds:
+            grid["seed"] = list(seeds)
+        draws = {} if smoke else self.draws
+        seen = set()
+        for point in itertools.product(*grid.values()):
+            values = dict(zip(grid, point, strict=True))
+            for sample in range(self.samples if draws else 1):
+                drawn = {key: _draw(key, spec, sample) for key, spec in draws.items()}
+                config = override(base, values | drawn)
+                if config.key not in seen:
+                    validate(config)
+                    seen.add(config.key)
+                    yield config
+
+
+def _draw(key: str, spec: tuple[str, float, float], sample: int) -> float:
+    kind, low, high = spec
+    u = float(stream(0, f"draw {key}", sample).random())
+    if kind == "loguniform":
+        return float(math.exp(math.log(low) + u * (math.log(high) - math.log(low))))
+    if kind == "uniform":
+        return low + u * (high - low)
+    raise UserError(f"{key} is drawn by {kind!r}; use 'uniform' or 'loguniform'")
+
+
+def folders() -> list[Path]:
+    """Where spaces are looked for: here first, so that people can add their own, then the installed ones."""
+    found = [Path.cwd() / "tune_spaces"]
+    spec = importlib.util.find_spec("tune_spaces")
+    if spec is not None:
+        found += [Path(p) for p in spec.submodule_search_locations or []]
+    return list({path.resolve(): path for path in found if path.is_dir()}.values())
+
+
+def names() -> dict[str, Path]:
+    """Every space there is, by name; a file here hides an installed one of the same name."""
+    files = [f for folder in reversed(folders()) for f in sorted(folder.glob("*.py")) if not f.name.startswith("_")]
+    return dict(sorted({f.stem: f for f in files}.items()))
+
+
+def load_space(name: str) -> Space:
+    """The space called `name`. Raises `UserError` naming the nearest where there is none."""
+    known = names()
+    if name not in known:
+        raise UserError(f"there is no tune_spaces/{name}.py{nearest(name, known)}")
+    spec = importlib.util.spec_from_file_location(f"raypref_space_{name}", known[name])
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses defined in it look themselves up
+    spec.loader.exec_module(module)
+    space = getattr(module, "SPACE", None)
+    if not isinstance(space, Space):
+        raise UserError(f"{known[name]} does not define SPACE, a raypref.spaces.Space")
+    return space

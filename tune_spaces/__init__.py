@@ -1,0 +1,1 @@
+"""Search spaces, one file each: `python -m raypref.run NAME` and `python -m raypref.sweep NAME`."""

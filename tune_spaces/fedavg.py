@@ -1,0 +1,15 @@
+"""FedAvg (FL in S2): one model, uniform sampling, average by N_c."""
+
+from raypref.config import RunConfig
+from raypref.spaces import Space
+from tune_spaces._papers import S2, SMOKE
+
+SPACE = Space(
+    about="FedAvg (FL in S2): one model, uniform sampling, average by N_c.",
+    base=RunConfig(algorithm="fedavg"),
+    grid={"data.group_sizes": [(10, 10, 10, 10), (15, 15, 5, 5)], "seed": [0, 1, 2]},
+    smoke_grid={"seed": [0, 1]},
+    presets={"paper": S2},
+    smoke=SMOKE,
+    against=(),
+)

@@ -1,0 +1,15 @@
+"""FL_target (S2 3.2): FedAvg with group-debiased sampling over the true groups, an oracle."""
+
+from raypref.config import RunConfig
+from raypref.spaces import Space
+from tune_spaces._papers import S2, SMOKE
+
+SPACE = Space(
+    about="FL_target (S2 3.2): FedAvg with group-debiased sampling over the true groups, an oracle.",
+    base=RunConfig(algorithm="fl_target"),
+    grid={"data.group_sizes": [(10, 10, 10, 10), (15, 15, 5, 5)], "seed": [0, 1, 2]},
+    smoke_grid={"seed": [0, 1]},
+    presets={"paper": S2},
+    smoke=SMOKE,
+    against=("fedavg",),
+)
