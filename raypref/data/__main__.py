@@ -6,13 +6,12 @@ import dataclasses
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import tyro
 
+from raypref import cli, console
 from raypref.config import DataConfig, ModelConfig, RunConfig, UserError, nearest, validate
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -24,8 +23,6 @@ class Look:
     data: DataConfig = field(default_factory=DataConfig)
     seed: int = 0
     """Of the synthetic data."""
-    debug: bool = False
-    """Show the traceback of an error that is usually told in one line."""
 
     def config(self) -> DataConfig:
         """What to read; raises `UserError` where it cannot make sense."""
@@ -84,42 +81,24 @@ def show(args: Show) -> int:
 COMMANDS: dict[str, tuple[type[Look], Callable[..., int]]] = {"check": (Check, check), "show": (Show, show)}
 
 
-def parse(kind: type[T], argv: Sequence[str], prog: str) -> T:
-    """`argv` as a value of `kind`; an unknown flag raises `UserError` that names the nearest known one."""
-    args, unknown = tyro.cli(kind, args=list(argv), prog=prog, return_unknown_args=True)
-    if unknown:
-        word = next((word for word in unknown if word.startswith("-")), unknown[0]).split("=")[0]
-        flags = [f"--{name}" for name in _flags(kind)]
-        hint = nearest(word.replace("_", "-"), flags) if word.startswith("-") else ""
-        raise UserError(f"unknown {'flag' if hint else 'argument'} {word!r}{hint}")
-    return args
-
-
-def _flags(kind: type) -> list[str]:
-    ours = [f.name for f in dataclasses.fields(kind) if f.name not in ("source", "data", "base")]
-    inner = [f"data.{f.name}" for f in dataclasses.fields(DataConfig)]
-    return [name.replace("_", "-") for name in (*ours, *inner, *(["model.base"] if kind is Check else []))]
+def command(argv: Sequence[str]) -> int:
+    """Exit status: 0, or 1 for unusable rows under --strict. Raises `UserError` for what a person can mend."""
+    name, *rest = argv or ["--help"]
+    if name in ("-h", "--help"):
+        print("usage: python -m raypref.data COMMAND SOURCE [--help] [--debug] [--data.field value …]\n\ncommands:")
+        for known, (kind, _) in COMMANDS.items():
+            print(f"  {known:7} {kind.__doc__}")
+        print("\nSOURCE is a path (JSONL, JSONL.gz, JSON, CSV, Parquet), a hub data set id, or `synthetic`.")
+        return 0
+    if name not in COMMANDS:
+        raise UserError(f"unknown command {name!r}{nearest(name, COMMANDS)}")
+    kind, run = COMMANDS[name]
+    return run(cli.parse(kind, rest, f"python -m raypref.data {name}"))
 
 
 def main(argv: Sequence[str]) -> int:
-    """Exit status: 0, 1 for unusable rows under --strict, 2 for what the user can mend (one line on stderr)."""
-    name, *rest = argv or ["--help"]
-    if name in ("-h", "--help"):
-        print("usage: python -m raypref.data COMMAND SOURCE [--help] [--data.field value …]\n\ncommands:")
-        for command, (kind, _) in COMMANDS.items():
-            print(f"  {command:7} {kind.__doc__}")
-        print("\nSOURCE is a path (JSONL, JSONL.gz, JSON, CSV, Parquet), a hub data set id, or `synthetic`.")
-        return 0
-    try:
-        if name not in COMMANDS:
-            raise UserError(f"unknown command {name!r}{nearest(name, COMMANDS)}")
-        kind, run = COMMANDS[name]
-        return run(parse(kind, rest, f"python -m raypref.data {name}"))
-    except UserError as error:
-        if "--debug" in argv:
-            raise
-        print(f"raypref: {error}", file=sys.stderr)
-        return 2
+    """`command` with its errors told in one line; 2 is the status of what a person can mend."""
+    return console.main(command, argv)
 
 
 if __name__ == "__main__":

@@ -262,6 +262,16 @@ def test_a_pair_under_two_topics_is_counted_as_crossing():
     assert counts.crossing == 1
 
 
+def test_a_choice_repeated_under_another_topic_is_kept_once_whatever_the_order():
+    topics = {value_fold(t, 0.3, 0.3): t for t in map(str, range(30))}
+    rows = [{**row, "client_id": "a", "topic": topics[f]} for f in FOLDS for row in rows_of(f, 3)]
+    rows.append({**rows[0], "topic": topics["test"]})
+    split = replace(THIRDS, split="topic")
+    one = assemble(rows, split)
+    assert one == assemble(rows[::-1], split)
+    assert one[1].doubled == 1 and len(everything(one[0])) == 9
+
+
 def test_groups_are_kept_and_must_be_one_a_client():
     rows = [*rows_of("a", 60, style="G2"), *rows_of("b", 60, style="G1")]
     federation, _ = assemble(rows, DataConfig(group_column="style"))
