@@ -83,9 +83,9 @@ class Store:
         checkpoint.save(self.folder / "initialization.safetensors", {"rows": rows}, {})
 
     def personalized(self, done: Personalized) -> None:
-        tensors = {"clients": torch.from_numpy(done.clients), "rows": done.rows}
+        tensors = {"clients": torch.tensor(done.clients), "rows": done.rows}
         for fold, curves in done.curves.items():
-            tensors |= {f"{fold}/{name}": torch.from_numpy(values) for name, values in curves.items()}
+            tensors |= {f"{fold}/{name}": torch.tensor(values) for name, values in curves.items()}
         checkpoint.save(self.folder / "clients" / f"{int(done.clients[0]):05d}.safetensors", tensors, {})
 
     def lines(self) -> list[dict[str, Any]]:

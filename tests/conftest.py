@@ -1,21 +1,67 @@
-"""Before anything is imported: one thread (results depend on the count), no network, no telemetry. Slow tests last."""
-
-from __future__ import annotations
+"""What many tests share: a base small enough that a whole run takes a second, and the configuration that uses it."""
 
 import os
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from pathlib import Path
+
 import pytest
 
-for name, value in {
-    "OMP_NUM_THREADS": "1",
-    "HF_HUB_OFFLINE": "1",
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "TOKENIZERS_PARALLELISM": "false",
-}.items():
-    os.environ.setdefault(name, value)
+from raypref.config import RunConfig, override
+
+SHARED = Path(__file__).resolve().parents[1].parent / "shared"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A mistake should show within seconds, not after the clusters have come and gone."""
-    items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
+@pytest.fixture(scope="session")
+def tiny_base(tmp_path_factory) -> Path:
+    """A random one-layer Qwen2 with the embedded tokenizer."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    from raypref.models.embedded import PATH
+
+    folder = tmp_path_factory.mktemp("tiny_base")
+    tokenizer = AutoTokenizer.from_pretrained(PATH)
+    tokenizer.save_pretrained(folder)
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(
+        "qwen2",
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        tie_word_embeddings=True,
+    )
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny(tiny_base) -> RunConfig:
+    """Ten clients in four groups, four rounds: about a second in process."""
+    return override(
+        RunConfig(),
+        {
+            "model.base": str(tiny_base),
+            "data.group_sizes": (3, 3, 2, 2),
+            "data.pairs_per_axis": 20,
+            "federation.rounds": 4,
+            "federation.local_steps": 3,
+            "optim.batch_size": 8,
+            "experts.T": 1,
+            "personalization.marks": (0, 2, 4),
+            "clients.stack": 3,
+            "clients.cpus_per_actor": 0.1,
+        },
+    )
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """Real data and models beside the checkout; tests that need them skip where they are absent."""
+    if not SHARED.is_dir():
+        pytest.skip("no ../shared beside the checkout (real data and models)")
+    return SHARED
