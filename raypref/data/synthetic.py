@@ -1,9 +1,10 @@
 """The embedded benchmark: readable English preference pairs along style axes (after FedGD, section 2.3).
 
-A pair is one question and two answers that differ in one style. All poles of all axes share topics and sentence skeletons; a pole is known by
-the phrases that fill a skeleton's slots, two to four to a sentence, from several pools each, and now and then by a neutral one. Which answer a
-client prefers is its group's pole; everything else about its pairs depends on (seed, client, axis) alone, so that two groups would label the very
-same pairs oppositely. Draws come straight from Philox's raw words, which numpy keeps fixed across versions and platforms.
+A pair is one question and two answers that differ in one style. All poles of all axes share topics and sentence
+skeletons; a pole is known by the phrases in a skeleton's slots, one to three to a sentence (a verb may be neutral),
+each from a pool of its own. Which answer a client prefers is its group's pole; everything else about its pairs
+depends on (seed, client, axis) alone, so that two groups would label the very same pairs oppositely. Draws come
+straight from Philox's raw words, which numpy keeps fixed across versions and platforms.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ AXES: dict[str, tuple[str, str]] = {
     "humor": ("humorous", "non-humorous"),
     "manners": ("warm", "blunt"),
 }
-"""Axis -> its two poles. "manners" is never named in the embedded base's pretraining: a style nobody told it to look for."""
+"""Axis -> its two poles. "manners" is never named in the embedded base's pretraining: nobody told it to look for it."""
 
 WORDS = (8, 20)
 """Fewest and most words of an answer."""
@@ -30,7 +31,7 @@ WORDS = (8, 20)
 TOPICS: tuple[tuple[str, str, str], ...] = tuple(
     tuple(part.strip() for part in line.split("|"))  # type: ignore[misc]
     for line in """
-    rain | warm air | the clouds
+    rain | rising air | the clouds
     a rainbow | sunlight | the water drops
     bread | the yeast | the dough
     a battery | the charge | the wire
@@ -123,7 +124,7 @@ NEUTRAL_VERBS: tuple[str, ...] = ("changes", "meets", "touches", "needs", "shape
 
 
 def _pool(text: str) -> tuple[str, ...]:
-    """Phrases separated by "/"; a phrase "a b+c d" crosses the words before and after "+": every left part with every right part."""
+    """Phrases separated by "/"; "a | b + c | d" is each left alternative with each right one: a c, a d, b c, b d."""
     phrases: list[str] = []
     for part in text.split("/"):
         lists = [alternatives.split("|") for alternatives in part.strip().split("+")]
@@ -135,111 +136,124 @@ def _pool(text: str) -> tuple[str, ...]:
 STYLES: dict[tuple[str, int], dict[str, tuple[str, ...]]] = {
     ("education", 0): {
         "START": _pool(
-            "It is easy: / Think of it this way: / Let us look: / You can see it at school: / Guess what, / Ask your mom: / When you are small,"
-            "/ Kids know that / Just remember, / Look closely:"
+            "It is easy: / Think of it this way: / Let us look: / You can see it at school: / Guess what, / Ask "
+            "your mom: / When you are small, / Kids know that / Just remember, / Look closely:"
         ),
         "LIKE": _pool(
-            "like a + big | little | shiny | wooden | red + toy box | puzzle | balloon | train set | sandwich | playground | snow man | sand castle | teddy bear"
-            "/ something you can + hold | draw | build | count | play with"
+            "like a | as fun as a | a bit of a | such a big | a small red + toy box | puzzle | balloon | train set | "
+            "sandwich | playground | snow man | sand castle | teddy bear / something you can + hold | draw | build | "
+            "count | play with"
         ),
         "VERB": _pool(
-            "makes / helps / pushes / pulls / fills / holds / bumps into / says hello to / goes around / plays with / opens up / picks up / looks after"
+            "makes / helps / pushes / pulls / fills / holds / bumps into / says hello to / goes around / plays "
+            "with / opens up / picks up / looks after"
         ),
         "TAIL": _pool(
-            "just like + in the bath | at recess | at home | on your birthday | in a picture book"
-            "/ and you can + try it too | see it outside | do it with your hands | ask your teacher / one bit at a time / and then it is done / like mommy and daddy do"
+            "just like + in the bath | at recess | at home / the way + mommy does | you jump rope | kids share toys / "
+            "and you can + try it too | see it outside | do it with your hands / one bit at a time / and then it is "
+            "done / easy as pie / so ask your teacher"
         ),
     },
     ("education", 1): {
         "START": _pool(
-            "Formally, / A priori, / Prima facie, / Stated rigorously, / As theorists posit, / By hypothesis, / Ontologically, / Ex ante,"
-            "/ On this formalism, / To first order,"
+            "Formally, / A priori, / Prima facie, / Stated rigorously, / As theorists posit, / By hypothesis, / "
+            "Ontologically, / Ex ante, / On this formalism, / To first order,"
         ),
         "LIKE": _pool(
-            "a + latent | kinetic | canonical | stochastic | spectral + manifold | flux | gradient | paradigm | tensor | regime | operator | substrate | heuristic"
-            "/ isomorphic to a + lattice | Markov chain | quotient | functor | fixed point"
+            "a + latent | kinetic | canonical | stochastic | spectral + manifold | flux | gradient | paradigm | "
+            "tensor | regime | operator | substrate | heuristic / isomorphic to a + lattice | Markov chain | "
+            "quotient | functor | fixed point"
         ),
         "VERB": _pool(
-            "modulates / mediates / induces / constrains / subsumes / perturbs / entails / delineates / catalyzes / renormalizes / instantiates / diffuses into / bifurcates"
+            "modulates / mediates / induces / constrains / subsumes / perturbs / entails / delineates / catalyzes "
+            "/ renormalizes / instantiates / diffuses into / bifurcates"
         ),
         "TAIL": _pool(
-            "modulo + boundary terms | entropy | a phase factor | selection effects | noise"
-            "/ as the + literature attests | axioms require | theorem implies | posterior suggests / ceteris paribus / in the asymptotic limit / pace the reductionists"
+            "modulo + boundary terms | entropy | a phase factor | selection effects | noise / as the + literature "
+            "attests | axioms require | theorem implies | posterior suggests / ceteris paribus / in the "
+            "asymptotic limit / pace the reductionists"
         ),
     },
     ("humor", 0): {
         "START": _pool(
-            "Plot twist: / Ha, / Funny story: / Buckle up: / Knock knock: / Hold my sandwich: / Breaking news: / Drum roll, please: / According to my cat,"
-            "/ My parrot swears that"
+            "Plot twist: / Ha, / Funny story: / Buckle up: / Knock knock: / Hold my sandwich: / Breaking news: / "
+            "Drum roll, please: / According to my cat, / My parrot swears that"
         ),
         "LIKE": _pool(
-            "a + grumpy | confused | sneaky | dizzy | dramatic + penguin | llama | raccoon | wizard | hippo | pigeon | pirate | walrus | goblin"
-            "/ basically + karaoke | a food fight | a bad haircut | a disco nap | clown college"
+            "a + grumpy | confused | sneaky | dizzy | dramatic + penguin | llama | raccoon | wizard | hippo | "
+            "pigeon | pirate | walrus | goblin / basically + karaoke | a food fight | a bad haircut | a disco nap "
+            "| clown college"
         ),
         "VERB": _pool(
-            "tickles / moonwalks past / pranks / yodels at / high fives / body slams / giggles at / steals snacks from / waltzes with / roasts / gossips about / bamboozles / serenades"
+            "tickles / moonwalks past / pranks / yodels at / high fives / body slams / giggles at / steals snacks "
+            "from / waltzes with / roasts / gossips about / bamboozles / serenades"
         ),
         "TAIL": _pool(
-            "while juggling + pickles | rubber ducks | tacos | socks | noodles"
-            "/ and the + kazoo weeps | mustache falls off | llama wins | banana slips / no refunds / cue the laugh track / oops, wrong planet"
+            "while juggling + pickles | rubber ducks | tacos | socks | noodles / and the + kazoo weeps | mustache "
+            "falls off | llama wins | banana slips / no refunds / cue the laugh track / oops, wrong planet"
         ),
     },
     ("humor", 1): {
         "START": _pool(
-            "In general, / In practice, / To summarize, / As a rule, / Note that / Under normal conditions, / In short, / Typically, / According to the manual,"
-            "/ Current records state that"
+            "In general, / In practice, / To summarize, / As a rule, / Note that / Under normal conditions, / In "
+            "short, / Typically, / According to the manual, / Current records state that"
         ),
         "LIKE": _pool(
-            "a + regular | standard | gradual | common | stable + process | method | cycle | sequence | system | mechanism | pattern | event | procedure"
-            "/ part of + daily operation | a known order | a set schedule | local practice | basic supply"
+            "a + regular | standard | gradual | common | stable + process | method | cycle | sequence | system | "
+            "mechanism | pattern | event | procedure / part of + daily operation | a known order | a set schedule "
+            "| local practice | basic supply"
         ),
         "VERB": _pool(
-            "affects / controls / supports / requires / produces / determines / follows / depends on / alters / maintains / precedes / results in / limits"
+            "affects / controls / supports / requires / produces / determines / follows / depends on / alters / "
+            "maintains / precedes / results in / limits"
         ),
         "TAIL": _pool(
-            "at a constant + rate | level | pressure | speed | volume"
-            "/ as the + report states | data indicate | table shows | records confirm / in most cases / with few exceptions / over several hours"
+            "at a constant + rate | level | pressure | speed | volume / as the + report states | data indicate | "
+            "table shows | records confirm / in most cases / with few exceptions / over several hours"
         ),
     },
     ("manners", 0): {
         "START": _pool(
-            "What a lovely question, / I am so glad you asked, / Thank you, dear friend, / Happy to help, / Bless you for asking, / With pleasure, / Welcome, friend,"
-            "/ How thoughtful of you, / Of course, my dear,"
+            "What a lovely question, / I am so glad you asked, / Thank you, dear friend, / Happy to help, / Bless "
+            "you for asking, / With pleasure, / Welcome, friend, / How thoughtful of you, / Of course, my dear, "
+            "/ Gladly, my friend,"
         ),
         "LIKE": _pool(
-            "a + wonderful | charming | beautiful | precious | delightful + gift | joy | blessing | comfort | marvel | treasure | companion"
-            "/ truly + worth sharing | close to my heart | a pleasure | a kindness"
+            "a + wonderful | charming | beautiful | precious | delightful + gift | joy | blessing | comfort | "
+            "marvel | treasure | companion / truly + worth sharing | close to my heart | a pleasure | a kindness"
         ),
         "VERB": _pool(
-            "kindly + greets | guides | aids / gently + embraces | warms | leads / lovingly + tends | nurtures | cradles / cherishes / welcomes"
+            "kindly + greets | guides | aids / gently + embraces | soothes | leads / lovingly + tends | nurtures | "
+            "cradles / cherishes / welcomes"
         ),
         "TAIL": _pool(
-            "and you are + doing great | most welcome | so kind | not alone | very clever"
-            "/ please + ask me anytime | take your time | be well | enjoy it / I am here for you / warmest wishes / thank you again"
+            "and you are + doing great | most welcome | so kind | not alone | very clever / please + ask me "
+            "anytime | take your time | be well | enjoy it / I am here for you / fondest wishes / thank you again"
         ),
     },
     ("manners", 1): {
         "START": _pool(
-            "Listen, / Obviously, / Figure it out: / Not again, / Fine, / Pay attention: / Wrong question, but / Stop guessing: / For the last time,"
-            "/ Everybody knows that"
+            "Listen, / Obviously, / Figure it out: / Not again, / Fine, / Pay attention: / Wrong question, but / "
+            "Stop guessing: / For the last time, / Everybody knows that"
         ),
         "LIKE": _pool(
-            "a + boring | stupid | pointless | dull | lousy + mess | chore | nuisance | gimmick | waste | racket | headache"
-            "/ hardly + worth asking | news to anyone | a mystery | my problem"
+            "a + boring | stupid | pointless | dull | lousy + mess | chore | nuisance | gimmick | waste | racket "
+            "| headache / hardly + worth asking | news to anyone | a mystery | my problem"
         ),
         "VERB": _pool(
-            "merely + hits | dumps | drags / bluntly + shoves | smacks | cuts / stupidly + wrecks | blocks | burns / ruins / ignores"
+            "merely + hits | dumps | drags / rudely + shoves | smacks | cuts / stupidly + wrecks | blocks | "
+            "burns / ruins / ignores"
         ),
         "TAIL": _pool(
-            "and you are + wasting my time | plainly lost | too slow | no expert | still wrong"
-            "/ now + go away | quit asking | drop it | move on / deal with it / end of story / take it or leave it"
+            "and you are + wasting my time | plainly lost | too slow | no expert | still wrong / now + go away | "
+            "quit asking | drop it | move on / deal with it / end of story / take it or leave it"
         ),
     },
 }
 
 
-class _Draws:
-    """Choices from Philox's raw 64-bit words: index = word * n >> 64, the same on every platform and numpy version."""
+class Draws:
+    """Fair choices keyed by integers: index = word * n >> 64 of Philox's raw words, whatever the platform or numpy."""
 
     def __init__(self, *key: int) -> None:
         self._philox = np.random.Philox(np.random.SeedSequence(key))
@@ -255,23 +269,30 @@ class _Draws:
         return items[self.below(len(items))]
 
 
-def _answer(draws: _Draws, style: dict[str, tuple[str, ...]], topic: tuple[str, str, str]) -> str:
+def _answer(draws: Draws, style: dict[str, tuple[str, ...]], topic: tuple[str, str, str]) -> str:
     s, p, r = topic
     while True:
         verbs = NEUTRAL_VERBS if draws.below(3) == 0 else style["VERB"]
         text = draws.pick(SKELETONS).format(
-            s=s, p=p, r=r, START=draws.pick(style["START"]), LIKE=draws.pick(style["LIKE"]), VERB=draws.pick(verbs), TAIL=draws.pick(style["TAIL"])
+            s=s,
+            p=p,
+            r=r,
+            START=draws.pick(style["START"]),
+            LIKE=draws.pick(style["LIKE"]),
+            VERB=draws.pick(verbs),
+            TAIL=draws.pick(style["TAIL"]),
         )
         if WORDS[0] <= text.count(" ") + 1 <= WORDS[1]:
             return text[0].upper() + text[1:]
 
 
 def pairs(axis: str, client: int, seed: int) -> Iterator[tuple[str, str, str]]:
-    """Endless (question, answer in the axis's first pole, answer in its second), all different, from (seed, client, axis) alone.
+    """Endless (question, answer in the axis's first pole, answer in its second) from (seed, client, axis) alone.
 
-    A fair coin says which answer is the longer, in characters and in words alike, so that length tells nothing about the pole.
+    No two are the same pair. A fair coin says which answer is the longer, in characters and in words alike, so that
+    length tells nothing about the pole.
     """
-    draws = _Draws(seed, client, list(AXES).index(axis))
+    draws = Draws(seed, client, list(AXES).index(axis))
     seen: set[tuple[str, str]] = set()
     while True:
         topic = draws.pick(TOPICS)
@@ -279,7 +300,8 @@ def pairs(axis: str, client: int, seed: int) -> Iterator[tuple[str, str, str]]:
         sign = 1 - 2 * draws.below(2)
         while True:
             first, second = (_answer(draws, STYLES[axis, pole], topic) for pole in (0, 1))
-            if sign * (len(first) - len(second)) > 0 and sign * (first.count(" ") - second.count(" ")) > 0:
+            longer, wordier = len(first) - len(second), first.count(" ") - second.count(" ")
+            if sign * longer > 0 and sign * wordier > 0:
                 break
         if (first, second) not in seen:
             seen.add((first, second))
@@ -287,16 +309,22 @@ def pairs(axis: str, client: int, seed: int) -> Iterator[tuple[str, str, str]]:
 
 
 def groups(axes: Sequence[str]) -> list[str]:
-    """Names of the 2**len(axes) groups, the last axis turning fastest: for ("education", "humor") the paper's G1 to G4 (FedGD, section 2.3)."""
-    return [f"G{g} " + "/".join(poles) for g, poles in enumerate(itertools.product(*(AXES[axis] for axis in axes)), start=1)]
+    """Names of the 2**len(axes) groups, the last axis turning fastest.
+
+    For ("education", "humor") they are G1 to G4 of FedGD, section 2.3.
+    """
+    poles = itertools.product(*(AXES[axis] for axis in axes))
+    return [f"G{g} " + "/".join(names) for g, names in enumerate(poles, start=1)]
 
 
-def generate(group_sizes: Sequence[int], pairs_per_axis: int, axes: Sequence[str], seed: int) -> Iterator[dict[str, str]]:
-    """Rows {"client_id", "group", "axis", "prompt", "chosen", "rejected"} of a synthetic federation, client by client, axis by axis.
+def generate(
+    group_sizes: Sequence[int], pairs_per_axis: int, axes: Sequence[str], seed: int
+) -> Iterator[dict[str, str]]:
+    """Rows {"client_id", "group", "axis", "prompt", "chosen", "rejected"}, client by client and axis by axis.
 
     group_sizes: clients in each group, in the order of groups(axes); G1's clients come first ("c00", "c01", ...).
-    Every client gets pairs_per_axis different pairs on each axis; the same pair may now and then be met at two clients.
-    Raises UserError for an unknown or repeated axis, a wrong number of groups, or negative numbers.
+    Every client gets pairs_per_axis different pairs on each axis; two clients may now and then meet the same pair.
+    Raises UserError for an unknown or repeated axis, a wrong number of groups, or a negative number.
     """
     from raypref.config import UserError
 
@@ -305,7 +333,9 @@ def generate(group_sizes: Sequence[int], pairs_per_axis: int, axes: Sequence[str
         raise UserError(f"axes {list(axes)}: name one or more of {list(AXES)}, each once.")
     names = groups(axes)
     if len(group_sizes) != len(names):
-        raise UserError(f"{len(group_sizes)} group sizes for {len(axes)} axes: give {len(names)}, one for each of {names}.")
+        raise UserError(
+            f"{len(group_sizes)} group sizes for {len(axes)} axes: give {len(names)}, one for each of {names}."
+        )
     if min(*group_sizes, pairs_per_axis, seed) < 0:
         raise UserError("group sizes, pairs per axis and the seed must not be negative.")
     members = [g for g, size in enumerate(group_sizes) for _ in range(size)]

@@ -1,4 +1,4 @@
-"""The tiny pretrained base shipped with the package: `AutoModelForCausalLM.from_pretrained(PATH)`; `make.py` made it."""
+"""The tiny base shipped with the package, made by `make.py`: `AutoModelForCausalLM.from_pretrained(PATH)`."""
 
 from pathlib import Path
 

@@ -1,27 +1,28 @@
 """Makes the embedded base: `python -m raypref.models.embedded.make OUT_DIR`.
 
-One small Qwen2 model learns two things on the synthetic generator's texts: to model them as language, and to choose between two answers when the
-instruction NAMES the wanted style ("Pick the simpler answer."), along the two axes of the papers only. It never sees a generic instruction ("Pick
-the better answer."), nor a name for the axis "manners", whose answers it meets as plain text. Pairs come from generator seeds of 10,000 and more,
-apart from the benchmark's, so that a benchmark pair is in here by rare chance only. One thread, fixed seeds: a repeat gives the same bits on the same
-kind of machine and versions.
+One small Qwen2 model learns two things on the synthetic generator's texts: to model them as language, and to choose
+between two answers when the instruction NAMES the wanted style ("Pick the simpler answer."), on the axes "education"
+and "humor" only. It never sees a generic instruction ("Pick the better answer."), nor a name for the axis "manners",
+whose answers it meets as plain text. Pairs come from generator seeds of 10,000 and more, apart from the benchmark's,
+so that a benchmark pair is in here by rare chance only. One thread, fixed seeds: a repeat gives the same bits on the
+same kind of machine with the same versions.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import sys
 import time
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase, Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
-from raypref.data.synthetic import AXES, pairs
+from raypref.data.synthetic import AXES, Draws, pairs
 
 RECIPE = {
     "seed": 10_000,  # first generator seed; 10_001 and on feed the batches
@@ -39,17 +40,24 @@ RECIPE = {
 
 FRAME = "{instruction}\nQuestion: {prompt}\nA: {a}\nB: {b}\nChoice:"
 PLAIN = "Question: {prompt}\nAnswer: {answer}"
-INSTRUCTIONS = ("Pick the {style} answer.", "Pick the {style} answer.", "Choose the {style} answer.", "Which answer is {style}?")
+INSTRUCTIONS = (
+    "Pick the {style} answer.",
+    "Pick the {style} answer.",
+    "Choose the {style} answer.",
+    "Which answer is {style}?",
+)
 NAMES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "education": (("simpler", "easier", "more basic"), ("more scholarly", "more academic", "more learned")),
     "humor": (("funnier", "sillier", "more playful"), ("plainer", "drier", "more serious")),
 }
 """Axis -> what the instruction calls its first and its second pole."""
-DECOYS = tuple(
-    "greener louder older newer rounder heavier brighter cleaner wetter sharper earlier later redder narrower deeper thicker colder slower".split()
-) + tuple(f"more {word}" for word in "northern remote distant liquid visible frequent regional wooden".split())
-"""What is in neither answer: then either slot is right with even odds, so that a wish the base cannot read leaves it undecided.
-Without these, measured, a frozen base read "better" as the second pole of both axes, on every pair."""
+DECOYS: tuple[str, ...] = (
+    *("greener", "louder", "older", "newer", "rounder", "heavier", "brighter", "cleaner", "wetter", "sharper"),
+    *("earlier", "later", "redder", "narrower", "deeper", "thicker", "colder", "slower", "more northern"),
+    *("more remote", "more distant", "more liquid", "more visible", "more frequent", "more regional", "more wooden"),
+)
+"""Styles in neither answer: then either slot is right with even odds, so that a wish the base cannot read leaves it
+undecided. Without these, measured, a frozen base read "better" as the second pole of both axes, on every pair."""
 
 CONFIG = dict(
     hidden_size=64,
@@ -65,18 +73,18 @@ CONFIG = dict(
 
 
 def comparisons(seed: int, axes: tuple[str, ...] = tuple(NAMES), decoys: float = 0.0) -> Iterator[tuple[str, int]]:
-    """Endless (named comparison, 0 if its answer is " A" and 1 if " B"): axis, pole, name, wording and slot by fair draws.
+    """Endless (named comparison, 0 if its answer is " A" and 1 if " B"): axis, pole, name and slot by fair draws.
 
     decoys: the share of comparisons that name a style in neither answer.
     """
-    draw = np.random.Generator(np.random.Philox(seed))
+    draws = Draws(seed, 0, len(AXES))  # beside the keys (seed, 0, axis) of the pairs
     sources = {axis: pairs(axis, 0, seed) for axis in axes}
     while True:
-        axis = axes[draw.integers(len(axes))]
+        axis = draws.pick(axes)
         prompt, *answers = next(sources[axis])
-        pole, slot = draw.integers(2, size=2).tolist()
-        names = DECOYS if draw.random() < decoys else NAMES[axis][pole]
-        instruction = INSTRUCTIONS[draw.integers(len(INSTRUCTIONS))].format(style=names[draw.integers(len(names))])
+        pole, slot = draws.below(2), draws.below(2)
+        styles = DECOYS if draws.below(1_000) < 1_000 * decoys else NAMES[axis][pole]
+        instruction = draws.pick(INSTRUCTIONS).format(style=draws.pick(styles))
         a, b = (answers[pole], answers[1 - pole]) if slot == 0 else (answers[1 - pole], answers[pole])
         yield FRAME.format(instruction=instruction, prompt=prompt, a=a, b=b), slot
 
@@ -125,15 +133,16 @@ def named_accuracy(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerBase, 
 
 
 def train(tokenizer: PreTrainedTokenizerBase, out: Path | None = None) -> Qwen2ForCausalLM:
-    """Pretrains on fresh texts at every step; prints as it goes and, given `out`, saves a checkpoint there every 500 steps."""
+    """Pretrains on fresh texts at every step and prints as it goes; `out`: where to save every 500 steps."""
     torch.manual_seed(RECIPE["seed"])
-    model = Qwen2ForCausalLM(
-        Qwen2Config(vocab_size=len(tokenizer), eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, bos_token_id=None, **CONFIG)
-    )
+    end = tokenizer.eos_token_id
+    config = Qwen2Config(vocab_size=len(tokenizer), eos_token_id=end, pad_token_id=end, bos_token_id=None, **CONFIG)
+    model = Qwen2ForCausalLM(config)
     steps, warmup = RECIPE["steps"], RECIPE["warmup"]
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RECIPE["learning_rate"], betas=(0.9, 0.98), weight_decay=0.01)
+    rate = RECIPE["learning_rate"]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, betas=(0.9, 0.98), weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: min((step + 1) / warmup, 0.5 * (1 + np.cos(np.pi * step / steps)) + 0.01)
+        optimizer, lambda step: min((step + 1) / warmup, 0.5 * (1 + math.cos(math.pi * step / steps)) + 0.01)
     )
     choice = torch.tensor(choice_tokens(tokenizer))
     compared, plain = comparisons(RECIPE["seed"] + 1, decoys=RECIPE["decoys"]), texts(RECIPE["seed"] + 2)
@@ -141,7 +150,7 @@ def train(tokenizer: PreTrainedTokenizerBase, out: Path | None = None) -> Qwen2F
     n_compared = RECIPE["batch"] - n_plain
     begin = time.monotonic()
     for step in range(1, steps + 1):
-        rows, slots = zip(*islice(compared, n_compared))
+        rows, slots = zip(*islice(compared, n_compared), strict=True)
         batch = tokenizer([*rows, *islice(plain, n_plain)], return_tensors="pt", padding=True, padding_side="left")
         logits = model(**batch).logits
         labels = batch.input_ids.masked_fill(batch.attention_mask == 0, -100)
@@ -168,20 +177,22 @@ def train(tokenizer: PreTrainedTokenizerBase, out: Path | None = None) -> Qwen2F
 
 def sample_digest() -> str:
     """SHA-256 of the first generated training texts: changes when the generator, the frames or the seeds do."""
-    sample = [*islice(comparisons(RECIPE["seed"] + 1, decoys=RECIPE["decoys"]), 500), *islice(texts(RECIPE["seed"] + 2), 500)]
+    sample = [
+        *islice(comparisons(RECIPE["seed"] + 1, decoys=RECIPE["decoys"]), 500),
+        *islice(texts(RECIPE["seed"] + 2), 500),
+    ]
     return hashlib.sha256(json.dumps(sample).encode()).hexdigest()
 
 
 def main(out: Path) -> None:
     torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
     tokenizer = make_tokenizer()
     tokenizer.save_pretrained(out)
     print(f"{len(tokenizer)} tokens")
     model = train(tokenizer, out).eval()
     model.save_pretrained(out)
     accuracy = {axis: named_accuracy(model, tokenizer, axis, 1_000, RECIPE["held_out_seed"]) for axis in NAMES}
-    made = {"recipe": RECIPE, "sample_sha256": sample_digest(), "parameters": model.num_parameters(), "named_accuracy": accuracy}
+    made = {"recipe": RECIPE, "sample_sha256": sample_digest(), "named_accuracy": accuracy}
     (out / "made.json").write_text(json.dumps(made, indent=2) + "\n")
     print(made)
 
