@@ -16,11 +16,9 @@ from typing import Any
 from raypref.config import UserError
 
 QUIET = {
-    "GIT_PYTHON_REFRESH": "quiet",
     "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "HF_HUB_VERBOSITY": "error",
-    "MLFLOW_LOGGING_LEVEL": "WARNING",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",
     "TOKENIZERS_PARALLELISM": "false",

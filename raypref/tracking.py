@@ -1,0 +1,287 @@
+"""Runs in MLflow: the only importer of mlflow, and late, for it takes seconds.
+
+The driver calls `prepare` once, before anything runs in parallel; then whoever executes a run (the driver, or a Tune
+function) opens a `Run` from the URI and the experiment's id, which are plain strings.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any
+
+from raypref.config import UserError
+from raypref.console import warn
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+ENVIRONMENT = {
+    "GIT_PYTHON_REFRESH": "quiet",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_LOGGING_LEVEL": "WARNING",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+}
+"""Set before mlflow is imported, unless a person has; inherited by processes started later."""
+SQLITE = "sqlite:///"
+LONGEST = 6000
+"""Characters of a parameter that MLflow keeps; more would be a warning a parameter."""
+SECONDS, PATIENCE = 2.0, 300.0
+"""Metrics are held back this long where more arrive (a write takes 20 ms on SQLite, 0.1 s over HTTP); after a failed
+write, which itself can take minutes, that long."""
+ERROR = "error"
+"""Tag with the message of the exception that ended a run."""
+
+
+def tracking_uri(base: Path) -> str:
+    """MLFLOW_TRACKING_URI where it is set, else `mlflow.db` in `base`, by absolute path: workers start elsewhere."""
+    uri = os.environ.get("MLFLOW_TRACKING_URI", "")
+    if not uri:
+        return SQLITE + str((base / "mlflow.db").resolve())
+    return SQLITE + str(Path(uri.removeprefix(SQLITE)).resolve()) if uri.startswith(SQLITE) else uri
+
+
+def prepare(uri: str, experiment: str) -> str:
+    """The experiment's id; creates the database and the experiment where they are missing.
+
+    With SQLite artifacts go to `mlartifacts` beside the database, elsewhere where the server puts them. Raises
+    `UserError` where nothing answers at `uri`, or the experiment was deleted.
+    """
+    folder = Path(uri.removeprefix(SQLITE)).parent if uri.startswith(SQLITE) else None
+    if folder and not os.access(folder, os.W_OK):
+        raise UserError(f"the MLflow database cannot be written to {folder}; change folder, or set MLFLOW_TRACKING_URI")
+    mlflow = _mlflow()
+    try:
+        with _lock(folder) if folder else _impatient():
+            return _experiment(uri, experiment, str(folder / "mlartifacts") if folder else None)
+    except mlflow.exceptions.MlflowException as error:
+        raise UserError(
+            f"MLflow at {uri} cannot be used ({_first(error)}); mend or unset MLFLOW_TRACKING_URI"
+        ) from error
+
+
+@contextlib.contextmanager
+def _lock(folder: Path) -> Iterator[None]:
+    """One process at a time: MLflow locks the creation of its tables, but not the migrations that follow."""
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # some network file systems lock no folders; one driver needs none
+            fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(held)
+
+
+@contextlib.contextmanager
+def _impatient() -> Iterator[None]:
+    """A server that does not answer fails in seconds instead of minutes, where a person has not said otherwise."""
+    wanted = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
+    mine = {name: value for name, value in wanted.items() if name not in os.environ}
+    os.environ.update(mine)
+    try:
+        yield
+    finally:
+        for name in mine:
+            del os.environ[name]
+
+
+def _experiment(uri: str, name: str, location: str | None) -> str:
+    mlflow = _mlflow()
+    client = mlflow.MlflowClient(uri)
+    found = client.get_experiment_by_name(name)
+    if found is None:
+        try:
+            return str(client.create_experiment(name, artifact_location=location))
+        except mlflow.exceptions.MlflowException as error:
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                raise
+            found = client.get_experiment_by_name(name)  # another driver was quicker
+            assert found is not None
+    if found.lifecycle_stage != "active":
+        raise UserError(f"the MLflow experiment {name!r} was deleted; restore it, or choose another name")
+    return str(found.experiment_id)
+
+
+class Run:
+    """A run in MLflow, open while the block runs; afterwards its status says how it ended.
+
+    FINISHED; FAILED after an exception, whose message becomes the tag `error`; KILLED after Ctrl-C or SIGTERM. Inside,
+    SIGTERM raises SystemExit(143) (in a main thread only: Python allows handlers nowhere else), so that everything
+    is closed in order. After a kill -9 the run stays RUNNING until it is resumed, or `close_stale` is called.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        experiment_id: str,
+        name: str,
+        params: Mapping[str, Any],
+        tags: Mapping[str, str] | None = None,
+        parent_run_id: str | None = None,
+        run_id: str | None = None,
+    ) -> None:
+        """params: flat, dotted keys. parent_run_id: makes it a child. run_id: continue this run instead of a new one
+        (where it is gone, a new one is made, with a warning: read `id`)."""
+        self.uri, self.experiment_id, self.name = uri, experiment_id, name
+        self.params = {key: _short(str(value)) for key, value in params.items()}
+        self.tags = dict(tags or {}) | ({"mlflow.parentRunId": parent_run_id} if parent_run_id else {})
+        self.id = run_id or ""
+        """MLflow's run id; where none was given, known once the block is entered."""
+        self._buffer: list[Any] = []
+        self._due = 0.0
+        self._handler: Any = None
+        self._warned = False
+
+    def __enter__(self) -> Run:
+        self._client: MlflowClient = _mlflow().MlflowClient(self.uri)
+        previous = signal.getsignal(signal.SIGTERM)
+        if previous is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, _terminate)
+            self._handler = previous
+        try:
+            self._open()
+        except BaseException as error:
+            self._close(error)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close(error)
+
+    def metrics(self, values: Mapping[str, float], step: int) -> None:
+        """Numbers of one step. They are written in batches, the last ones when the block ends, however it ends."""
+        mlflow, now = _mlflow(), int(time.time() * 1000)
+        self._buffer += [mlflow.entities.Metric(key, float(value), now, step) for key, value in values.items()]
+        if time.monotonic() < self._due:
+            return
+        try:
+            self._flush()
+        except mlflow.exceptions.MlflowException as error:  # a server that is away must not end a run of days
+            self._due = time.monotonic() + PATIENCE
+            if not self._warned:
+                warn(f"MLflow does not take metrics, they are kept for later: {_first(error)}")
+            self._warned = True
+
+    def artifact(self, path: Path | str, folder: str = "") -> None:
+        """Upload a file, into `folder` of the run's artifacts."""
+        self._client.log_artifact(self.id, str(path), folder or None)
+
+    def artifacts(self, path: Path | str, folder: str = "") -> None:
+        """Upload what a directory holds, into `folder` of the run's artifacts."""
+        self._client.log_artifacts(self.id, str(path), folder or None)
+
+    def _open(self) -> None:
+        mlflow = _mlflow()
+        held = self._held(mlflow) if self.id else None
+        if held is None:
+            from mlflow.tracking.context.registry import resolve_tags  # user, source, commit: as MLflow's own runs
+
+            run = self._client.create_run(self.experiment_id, tags=resolve_tags(self.tags), run_name=self.name)
+            self.id, held = run.info.run_id, {}
+        else:
+            self._client.update_run(self.id, status="RUNNING")
+            # MLflow refuses to change a parameter. Where a run goes on with another value, a tag tells.
+            changed = {f"resumed.{k}": v for k, v in self.params.items() if held.get(k, v) != v}
+            tags = [mlflow.entities.RunTag(key, value) for key, value in (self.tags | changed).items()]
+            self._client.log_batch(self.id, tags=tags)
+        params = [mlflow.entities.Param(key, value) for key, value in self.params.items() if key not in held]
+        for start in range(0, len(params), 100):  # MLflow's most at once
+            self._client.log_batch(self.id, params=params[start : start + 100])
+
+    def _held(self, mlflow: Any) -> dict[str, str] | None:
+        """Parameters of the run to resume; None (and a warning) where it is gone."""
+        try:
+            run = self._client.get_run(self.id)
+        except mlflow.exceptions.MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
+            run = None
+        if run is None or run.info.lifecycle_stage != "active":
+            warn(f"MLflow run {self.id} is gone; a new one continues it")
+            self.id = ""
+            return None
+        if ERROR in run.data.tags:
+            self._client.delete_tag(self.id, ERROR)
+        return dict(run.data.params)
+
+    def _flush(self) -> None:
+        while self._buffer:
+            self._client.log_batch(self.id, metrics=self._buffer[:1000])  # MLflow's most at once
+            del self._buffer[:1000]
+        self._due = time.monotonic() + SECONDS
+
+    def _close(self, error: BaseException | None) -> None:
+        if self._handler is not None:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not leave the run RUNNING
+        try:
+            if self.id:
+                self._end(error)
+        finally:
+            if self._handler is not None:
+                signal.signal(signal.SIGTERM, self._handler)
+
+    def _end(self, error: BaseException | None) -> None:
+        status = _status(error)
+        try:
+            self._flush()
+            if status == "FAILED":
+                self._client.set_tag(self.id, ERROR, _short(f"{type(error).__name__}: {error}"))
+        finally:
+            self._client.set_terminated(self.id, status)
+
+
+def close_stale(uri: str, experiment_id: str, run_ids: Collection[str]) -> list[str]:
+    """Marks as KILLED those of `run_ids` that a kill -9 left RUNNING in the experiment; returns them.
+
+    Only for runs whose processes are known to be gone.
+    """
+    client = _mlflow().MlflowClient(uri)
+    running = client.search_runs([experiment_id], "attributes.status = 'RUNNING'", max_results=50_000)
+    stale = sorted({run.info.run_id for run in running} & set(run_ids))
+    for run_id in stale:
+        client.set_terminated(run_id, "KILLED")
+    return stale
+
+
+def _mlflow() -> Any:
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    import mlflow
+    import mlflow.entities
+    import mlflow.exceptions
+
+    return mlflow
+
+
+def _status(error: BaseException | None) -> str:
+    if error is None or (isinstance(error, SystemExit) and not error.code):
+        return "FINISHED"
+    if isinstance(error, KeyboardInterrupt) or (isinstance(error, SystemExit) and error.code == 143):
+        return "KILLED"
+    return "FAILED"
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+
+
+def _first(error: BaseException) -> str:
+    """The first line of its message, cut where it rambles (whole chains of causes over HTTP)."""
+    line = str(error).partition("\n")[0]
+    return line if len(line) <= 250 else f"{line[:250]}…"
