@@ -5,16 +5,16 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
 from raypref import checkpoint, console
 from raypref.cli import parse
-from raypref.config import RunConfig, UserError, to_dict
+from raypref.config import RunConfig, UserError, flatten, to_dict
 from raypref.spaces import load_space, names
 
 
@@ -45,7 +45,7 @@ def command(argv: list[str]) -> int:
         return listing("run", argv)
     name, *rest = argv
     space = load_space(name)
-    base = space.configured(_peek(rest, "--preset"), "--smoke" in rest)
+    base = space.configured(peek(rest, "--preset"), "--smoke" in rest)
     options = parse(Options, rest, f"python -m raypref.run {name}", Options(base, against=space.against))
     out = output_folder(options.out)
     others = [a for a in options.against if a not in ("none", options.config.algorithm)]
@@ -57,49 +57,70 @@ def command(argv: list[str]) -> int:
 
     for config in configs:
         experiment.check(config)
+    to = tracker(name) if options.track else None
     results = []
     folder = out
     for config in configs:
         folder = run_folder(out, config, options.resume)
         console.say(f"{config.algorithm}: {folder}")
-        results.append(tracked(config, folder, name, options))
+        results.append(tracked(config, folder, to, adapters=options.adapters, bar=console.Progress))
     figure = compare(results, folder)
     console.say("")
     console.say(report.terminal(results))
     console.say(f"\nfigure: {figure}")
-    if options.track:
-        console.say(f"tracked: mlflow ui --backend-store-uri {_uri(out)}")
+    if to:
+        console.say(f"tracked: mlflow ui --backend-store-uri {to.uri}")
     return 0
 
 
-def tracked(config: RunConfig, folder: Path, name: str, options: Options) -> dict:
-    """One run inside its MLflow run, which a resume continues."""
+@dataclass(frozen=True)
+class Tracker:
+    """Where runs are tracked: strings, so that it reaches other processes and nodes as it is."""
+
+    uri: str
+    experiment: str
+    experiment_id: str
+    parent: str | None = None
+    """Run id of the sweep that the runs belong to."""
+
+
+def tracker(experiment: str) -> Tracker:
+    """Makes the database and the experiment where they are missing; only in the process where the command was typed."""
+    from raypref import tracking
+
+    uri = tracking.tracking_uri(working_folder())
+    return Tracker(uri, experiment, tracking.prepare(uri, experiment))
+
+
+def tracked(
+    config: RunConfig,
+    folder: Path,
+    to: Tracker | None,
+    *,
+    adapters: bool,
+    bar: Callable[[int, str, int], Any] | None = None,
+    label: str = "",
+    tags: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """One run inside its MLflow run (none: untracked), which a resume continues; returns the result."""
     from raypref import experiment
-    from raypref.config import flatten
 
-    how = {"bar": console.Progress, "say": console.say, "adapters": options.adapters}
-    if not options.track:
-        return experiment.run(config, folder, **how)
-
-    from raypref import tracking
-
-    uri = _uri(folder)
-    experiment_id = tracking.prepare(uri, name)
     known = folder / "mlflow.json"
-    run_id = checkpoint.read_json(known)["run_id"] if known.exists() else None
-    if run_id and (folder / "result.json").exists():
-        return experiment.run(config, folder, **how)
-    label = f"{config.algorithm} seed {config.seed}"
-    tags = {"raypref.key": config.key, "raypref.folder": str(folder)}
-    with tracking.Run(uri, experiment_id, label, flatten(to_dict(config)), tags, run_id=run_id) as track:
-        checkpoint.write_json(known, {"uri": uri, "experiment": name, "run_id": track.id})
-        return experiment.run(config, folder, track=track, **how)
+    held = checkpoint.read_json(known) if known.exists() else {}
+    if to is None or held.get("done"):
+        return experiment.run(config, folder, bar=bar, say=console.say, adapters=adapters)
 
-
-def _uri(folder: Path) -> str:
     from raypref import tracking
 
-    return tracking.tracking_uri(working_folder())
+    label = label or f"{config.algorithm} seed {config.seed}"
+    params = flatten(to_dict(config))
+    tags = {"raypref.key": config.key, "raypref.folder": str(folder), **(tags or {})}
+    with tracking.Run(to.uri, to.experiment_id, label, params, tags, to.parent, held.get("run_id")) as track:
+        held = {"uri": to.uri, "experiment": to.experiment, "run_id": track.id}
+        checkpoint.write_json(known, held)
+        result = experiment.run(config, folder, track=track, bar=bar, say=console.say, adapters=adapters)
+    checkpoint.write_json(known, held | {"done": True})
+    return result
 
 
 def listing(what: str, argv: Sequence[str]) -> int:
@@ -132,9 +153,14 @@ def output_folder(out: Path | None) -> Path:
     return folder
 
 
+def folder_name(config: RunConfig) -> str:
+    """What a run's folder is called."""
+    return f"{config.algorithm}-seed{config.seed}-{config.key}"
+
+
 def run_folder(out: Path, config: RunConfig, resume: bool) -> Path:
     """`ALGORITHM-seedN-KEY` in `out`; a repeat gets its own (-2, -3, …), a resume the newest there is."""
-    stem = f"{config.algorithm}-seed{config.seed}-{config.key}"
+    stem = folder_name(config)
     taken = [out / stem] if (out / stem).exists() else []
     while (out / f"{stem}-{len(taken) + 1}").exists():
         taken.append(out / f"{stem}-{len(taken) + 1}")
@@ -143,7 +169,7 @@ def run_folder(out: Path, config: RunConfig, resume: bool) -> Path:
     return out / f"{stem}-{len(taken) + 1}" if taken else out / stem
 
 
-def _peek(argv: Sequence[str], flag: str) -> str:
+def peek(argv: Sequence[str], flag: str) -> str:
     """The value of a flag that decides the defaults of all others."""
     for i, word in enumerate(argv):
         if word == flag and i + 1 < len(argv):

@@ -8,22 +8,25 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import ray
+from ray.util import get_current_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from raypref.clients.pool import Inputs, Pool
 from raypref.clients.worker import Worker
 from raypref.config import RunConfig, UserError
 
+KINDS = ("CPU", "GPU")
 PATIENCE = 30.0
 """Seconds between two lines that say what is waited for."""
 
 
 def start_ray() -> None:
-    """Join the cluster that is named or running, or else start one in this process's machine."""
+    """Join the cluster that is named or running, or else start one on this machine."""
     if not ray.is_initialized():
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         ray.init(log_to_driver=False, logging_level="ERROR", include_dashboard=False)
@@ -40,19 +43,25 @@ def bundles(config: RunConfig, clients: int) -> list[dict[str, float]]:
 def check_fits(wanted: Sequence[dict[str, float]]) -> None:
     """`UserError` at once where the cluster could never hold these bundles, instead of a wait without end."""
     for kind in ("CPU", "GPU"):
-        shares = [b.get(kind, 0.0) for b in wanted]
-        per_node = [node["Resources"].get(kind, 0.0) for node in ray.nodes() if node["Alive"]]
-        largest = max(shares)
-        # A share of a GPU lies on one device; whole numbers and CPU shares lie on one node.
-        units = [u for n in per_node for u in ([1.0] * int(n) if kind == "GPU" and largest <= 1 else [n])]
-        free = list(units)
-        for share in sorted(shares, reverse=True):
-            fitting = [i for i, unit in enumerate(free) if unit >= share - 1e-9]
-            if not fitting:
-                raise UserError(
-                    f"the run asks for {sum(shares):g} {kind} in shares of {largest:g}, the cluster has "
-                    f"{sum(per_node):g}; lower clients.{kind.lower()}s-per-actor or raise clients.clients-per-actor"
-                )
+        nodes = [node["Resources"].get(kind, 0.0) for node in ray.nodes() if node["Alive"]]
+        place([b.get(kind, 0.0) for b in wanted], nodes, kind)
+
+
+def place(shares: Sequence[float], nodes: Sequence[float], kind: str) -> None:
+    """Put shares of one resource onto nodes, the largest first; `UserError` where they do not fit.
+
+    A share of a GPU lies on one device, so 0.6 twice needs two; other shares lie on one node.
+    """
+    devices = kind == "GPU" and max(shares) <= 1
+    free = [unit for n in nodes for unit in ([1.0] * int(n) if devices else [n])]
+    for share in sorted(shares, reverse=True):
+        fitting = [i for i, unit in enumerate(free) if unit >= share - 1e-9]
+        if share and not fitting:
+            raise UserError(
+                f"the run asks for {sum(shares):g} {kind} in shares of up to {max(shares):g}, the cluster has "
+                f"{sum(nodes):g}; lower clients.{kind.lower()}s-per-actor or raise clients.clients-per-actor"
+            )
+        if share:
             free[fitting[0]] -= share
 
 
@@ -78,7 +87,7 @@ class ActorClients(Pool):
         super().__init__(inputs)
         c = inputs.config.clients
         self.actors = [
-            ClientActor.options(num_cpus=c.cpus_per_actor, num_gpus=c.gpus_per_actor).remote(
+            ClientActor.options(num_cpus=c.cpus_per_actor, num_gpus=c.gpus_per_actor, **_bundle(1 + w)).remote(
                 inputs.config, {int(i): inputs.data.clients[i] for i in self.placement.members(w)},
                 inputs.choice_ids, inputs.pad,
             )
@@ -123,7 +132,7 @@ def stream_from_server(config: RunConfig, records: Callable[..., Iterator[Any]],
 
     Raises what it raised: a `UserError` as itself; a lost actor or node as `UserError` that names --resume.
     """
-    server = Server.options(num_cpus=config.clients.server_cpus).remote()
+    server = Server.options(num_cpus=config.clients.server_cpus, **_bundle(0)).remote()
     try:
         stream = server.stream.options(num_returns="streaming", _generator_backpressure_num_objects=4).remote(
             records, *args
