@@ -42,9 +42,25 @@ def bundles(config: RunConfig, clients: int) -> list[dict[str, float]]:
 
 def check_fits(wanted: Sequence[dict[str, float]]) -> None:
     """`UserError` at once where the cluster could never hold these bundles, instead of a wait without end."""
-    for kind in ("CPU", "GPU"):
-        nodes = [node["Resources"].get(kind, 0.0) for node in ray.nodes() if node["Alive"]]
-        place([b.get(kind, 0.0) for b in wanted], nodes, kind)
+    for kind in KINDS:
+        place([b.get(kind, 0.0) for b in wanted], [node.get(kind, 0.0) for node in cluster()], kind)
+
+
+def at_once(wanted: Sequence[Mapping[str, float]], nodes: Sequence[Mapping[str, float]], most: int) -> int:
+    """How many runs that ask for these bundles fit on nodes with these resources side by side, counted up to `most`."""
+    for count in range(most):
+        try:
+            for kind in KINDS:
+                shares = [b.get(kind, 0.0) for b in wanted] * (count + 1)
+                place(shares, [node.get(kind, 0.0) for node in nodes], kind)
+        except UserError:
+            return count
+    return most
+
+
+def cluster() -> list[dict[str, float]]:
+    """Resources of every living node."""
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
 
 def place(shares: Sequence[float], nodes: Sequence[float], kind: str) -> None:
@@ -63,6 +79,12 @@ def place(shares: Sequence[float], nodes: Sequence[float], kind: str) -> None:
             )
         if share:
             free[fitting[0]] -= share
+
+
+def _bundle(index: int) -> dict[str, Any]:
+    """Options that pin an actor to its entry of `bundles` where its creator runs in a placement group, as in a trial."""
+    group = get_current_placement_group()
+    return {"scheduling_strategy": PlacementGroupSchedulingStrategy(group, index, True)} if group else {}
 
 
 @ray.remote(max_restarts=0)
