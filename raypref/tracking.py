@@ -57,8 +57,15 @@ def prepare(uri: str, experiment: str) -> str:
     `UserError` where nothing answers at `uri`, or the experiment was deleted.
     """
     folder = Path(uri.removeprefix(SQLITE)).parent if uri.startswith(SQLITE) else None
-    if folder and not os.access(folder, os.W_OK):
-        raise UserError(f"the MLflow database cannot be written to {folder}; change folder, or set MLFLOW_TRACKING_URI")
+    if folder:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if not os.access(folder, os.W_OK):
+                raise PermissionError("it is read-only")
+        except OSError as error:
+            raise UserError(
+                f"the MLflow database cannot be in {folder} ({error.strerror or error}); set MLFLOW_TRACKING_URI"
+            ) from error
     mlflow = _mlflow()
     try:
         with _lock(folder) if folder else _impatient():

@@ -33,7 +33,6 @@ def base(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def uri(base) -> str:
-    base.mkdir()
     return tracking_uri(base)
 
 
@@ -243,8 +242,9 @@ def test_prepare_finds_what_it_made_and_explains_what_it_cannot_use(uri, experim
     client.delete_experiment(prepare(uri, "deleted"))
     with pytest.raises(UserError, match="was deleted"):
         prepare(uri, "deleted")
-    with pytest.raises(UserError, match="cannot be written"):
-        prepare(tracking_uri(tmp_path / "missing"), "x")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot be in .*File exists"):
+        prepare(tracking_uri(tmp_path / "file"), "x")
     with pytest.raises(UserError, match="unset MLFLOW_TRACKING_URI") as error:
         prepare("http://127.0.0.1:9", "x")  # nothing listens on the discard port
     assert "\n" not in str(error.value) and "MLFLOW_HTTP_REQUEST_MAX_RETRIES" not in os.environ
