@@ -243,7 +243,7 @@ def test_prepare_finds_what_it_made_and_explains_what_it_cannot_use(uri, experim
     with pytest.raises(UserError, match="was deleted"):
         prepare(uri, "deleted")
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="cannot be in .*File exists"):
+    with pytest.raises(UserError, match=r"cannot be in .*File exists"):
         prepare(tracking_uri(tmp_path / "file"), "x")
     with pytest.raises(UserError, match="unset MLFLOW_TRACKING_URI") as error:
         prepare("http://127.0.0.1:9", "x")  # nothing listens on the discard port
