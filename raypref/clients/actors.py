@@ -82,7 +82,7 @@ def place(shares: Sequence[float], nodes: Sequence[float], kind: str) -> None:
 
 
 def _bundle(index: int) -> dict[str, Any]:
-    """Options that pin an actor to its entry of `bundles` where its creator runs in a placement group, as in a trial."""
+    """Options that pin an actor to its entry of `bundles` where its creator runs in a placement group (a trial)."""
     group = get_current_placement_group()
     return {"scheduling_strategy": PlacementGroupSchedulingStrategy(group, index, True)} if group else {}
 
