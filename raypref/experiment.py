@@ -117,6 +117,7 @@ def stream(inputs: Inputs, saved: Saved) -> Iterator[Record]:
         from raypref.clients import actors
 
         actors.start_ray()
+        actors.check_fits(actors.bundles(inputs.config, len(inputs.sizes)))
         yield from actors.stream_from_server(inputs.config, records, inputs, saved)
     else:
         yield from records(inputs, saved)
@@ -136,6 +137,7 @@ def run(
     track: an open `raypref.tracking.Run`, or None. bar: makes a progress bar (a context manager with `advance`) from
     (total, label, done). adapters: also write the initialization and every personalized adapter as PEFT folders.
     """
+    check(config)
     store = results.Store(folder, config)
     algorithm = ALGORITHMS[config.algorithm]
     if not store.finished:

@@ -38,8 +38,6 @@ class Store:
             other = from_dict(checkpoint.read_json(folder / "config.json"))
             if other.key != config.key:
                 raise UserError(f"{folder} holds a run of another configuration ({other.key}); choose another --out")
-        else:
-            checkpoint.write_json(folder / "config.json", to_dict(config))
 
     @property
     def finished(self) -> bool:
@@ -50,6 +48,7 @@ class Store:
 
     def resume(self, kind: type[State]) -> tuple[State | None, Usage, list[int]]:
         """The last saved state, the budget spent by then, and the clients already personalized."""
+        checkpoint.write_json(self.folder / "config.json", to_dict(self.config))
         state, used = None, Usage()
         if (self.folder / "state.safetensors").exists():
             tensors, values = checkpoint.load(self.folder / "state.safetensors")

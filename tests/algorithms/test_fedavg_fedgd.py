@@ -1,0 +1,188 @@
+"""The algorithms against cases worked out by hand, with clients that answer by rule instead of by training."""
+
+import numpy as np
+import pytest
+import torch
+
+from raypref import experiment
+from raypref.algorithms import ALGORITHMS
+from raypref.algorithms.fedavg import FedAvg, FedAvgState, FLTarget
+from raypref.algorithms.fedgd import FedGD, FedGDTarget
+from raypref.clients.pool import InProcess
+from raypref.clients.protocol import Trained, Usage
+from raypref.config import RunConfig, UserError, override
+from raypref.data.federation import members
+from raypref.models.layout import lora_init, lora_layout
+from raypref.rng import stream
+from raypref.server.sampling import group_debiased_sample
+
+
+class Rule:
+    """Six clients in two true groups; client c returns its row plus pull[c], and prefers experts near its target."""
+
+    layout = lora_layout([("layers.0.q_proj", 2, 2)], 1)
+    groups = ("a", "b")
+    group_of = np.array([0, 0, 0, 0, 1, 1])
+
+    def __init__(self, sizes=(1, 2, 3, 4, 5, 6)):
+        self.sizes = np.array(sizes)
+        self.used = Usage()
+        self.asked = []
+
+    def pull(self, c):
+        return 1.0 if self.group_of[c] == 0 else -1.0
+
+    def train(self, cohort, rows, round):
+        cohort = np.sort(np.asarray(cohort))
+        start = rows.expand(len(cohort), -1) if rows.dim() == 1 else rows
+        self.asked.append(cohort)
+        moved = start + torch.tensor([[self.pull(c)] for c in cohort])
+        return Trained(cohort, moved, self.sizes[cohort], np.zeros(len(cohort)))
+
+    def evaluate(self, rows, fold):
+        """Validation loss: distance of the row's mean from ±10, the side the client pulls to."""
+        assert fold == "validation"
+        means = rows.mean(1).numpy()
+        return {"loss": np.array([[abs(m - 10 * self.pull(c)) for c in range(6)] for m in means])}
+
+
+def config(algorithm, **values):
+    small = {"algorithm": algorithm, "federation.rounds": 8, "federation.cohort": 3, "experts.K": 2, "experts.T": 2}
+    return override(RunConfig(), small | {k.replace("__", "."): v for k, v in values.items()})
+
+
+def test_fedavg_round_by_hand():
+    clients = Rule()
+    algorithm = FedAvg(config("fedavg"), clients)
+    before = algorithm.init()
+    after, _ = algorithm.round(before)
+    cohort = clients.asked[0]
+    n = clients.sizes[cohort]
+    expected = before.theta + sum(clients.pull(c) * w for c, w in zip(cohort, n / n.sum(), strict=True))
+    assert torch.allclose(after.theta, expected.float(), atol=1e-6)
+    assert after.round == 1
+
+
+def test_fl_target_changes_the_sampling_alone():
+    clients = Rule()
+    algorithm = FLTarget(config("fl_target"), clients)
+    state = algorithm.init()
+    for r in range(4):
+        state, _ = algorithm.round(state)
+        draw = stream(0, "cohort", r)
+        assert clients.asked[r].tolist() == group_debiased_sample(3, members(Rule.group_of, 2), draw).tolist()
+        assert {0, 1} <= set(Rule.group_of[clients.asked[r]])
+
+
+def test_fedgd_phase_1_in_numpy():
+    """Algorithm 1, lines 3-22, written again with dictionaries: experts, reference and groups agree at every round."""
+    clients = Rule()
+    algorithm = FedGD(config("fedgd", fedgd__w=0.5), clients)
+    state = algorithm.init()
+    start = lora_init(clients.layout, 0).double()
+    theta, reference = {k: start.clone() for k in range(2)}, start.clone()
+    returned, pi = {0: [], 1: []}, list(state.assignment)
+    for r in range(4):
+        if r in (2,):
+            losses = clients.evaluate(torch.stack([theta[0], theta[1]]), "validation")["loss"]
+            pi = [int(losses[1, c] < losses[0, c]) for c in range(6)]
+            theta, returned = {k: reference.clone() for k in range(2)}, {0: [], 1: []}
+        state, metrics = algorithm.round(state)
+        cohort = clients.asked[-1]
+        models = {c: theta[pi[c]] + clients.pull(c) for c in cohort}
+        for k in range(2):
+            mine = [models[c] for c in cohort if pi[c] == k]
+            if mine:
+                returned[k] += mine
+                theta[k] = 0.5 * theta[k] + 0.5 * sum(returned[k]) / len(returned[k])
+        reference = sum(models.values()) / len(models)
+        assert torch.allclose(state.theta.double(), torch.stack([theta[0], theta[1]]), atol=1e-5)
+        assert torch.allclose(state.theta_g.double(), reference, atol=1e-5)
+        assert state.n.tolist() == [len(returned[0]), len(returned[1])]
+    losses = clients.evaluate(torch.stack([theta[0], theta[1]]), "validation")["loss"]
+    assert state.assignment == [int(losses[1, c] < losses[0, c]) for c in range(6)]
+
+
+def test_fedgd_finds_opposed_groups_and_debiases():
+    clients = Rule()
+    algorithm = FedGD(config("fedgd", federation__rounds=16), clients)
+    state = algorithm.init()
+    for _ in range(8):
+        state, _ = algorithm.round(state)
+    found = np.array(state.assignment)
+    assert len(set(found[:4])) == 1 and len(set(found[4:])) == 1 and found[0] != found[5]
+    assert torch.equal(state.phi, lora_init(clients.layout, 0))
+    for _ in range(8):
+        state, _ = algorithm.round(state)
+        assert {0, 1} <= set(Rule.group_of[clients.asked[-1]])
+    # Every round each group moves φ by its own ±1 with weight 1/2: it stays where it was.
+    assert torch.allclose(state.phi, lora_init(clients.layout, 0), atol=1e-5)
+
+
+def test_continue_starts_phase_2_from_the_reference():
+    clients = Rule()
+    algorithm = FedGD(config("fedgd", fedgd__phase2_start="continue"), clients)
+    state = algorithm.init()
+    for _ in range(4):
+        state, _ = algorithm.round(state)
+    assert torch.equal(state.phi, state.theta_g)
+
+
+def test_fedgd_over_the_true_groups_is_fl_target_where_both_weigh_alike():
+    """Equal sizes and cohorts of one client a group: hierarchical weights are size weights. On real training, bit for
+    bit (S2 B.1)."""
+
+    class Twice(Rule):
+        pass
+
+    clients = Twice(sizes=(7,) * 6)
+    ours = config("fedgd_target", federation__cohort=2)
+    phase2, oracle = FedGDTarget(ours, clients), FLTarget(ours, clients)
+    a = phase2.init()
+    b = FedAvgState(round=a.round, theta=a.phi)
+    for _ in range(4):
+        (a, _), (b, _) = phase2.round(a), oracle.round(b)
+        assert torch.equal(a.phi, b.theta)
+
+
+def test_the_same_on_real_clients(tiny):
+    """As above with trained adapters: four groups, cohorts of four, equal sizes by exact counts."""
+    chosen = override(tiny, {"federation.cohort": 4, "data.exact_counts": (4, 4), "algorithm": "fedgd_target"})
+    pool = InProcess(experiment.prepare(chosen))
+    assert len(set(pool.sizes.tolist())) == 1
+    phase2, oracle = FedGDTarget(chosen, pool), FLTarget(chosen, pool)
+    a = phase2.init()
+    b = FedAvgState(round=a.round, theta=a.phi)
+    for _ in range(2):
+        (a, _), (b, _) = phase2.round(a), oracle.round(b)
+        assert torch.allclose(a.phi, b.theta, atol=1e-7)
+
+
+def test_one_client_fedavg_is_plain_training(tiny):
+    """With one client in the cohort, two rounds of FedAvg are two stretches of that client's own training."""
+    chosen = override(tiny, {"federation.cohort": 1, "algorithm": "fedavg"})
+    pool = InProcess(experiment.prepare(chosen))
+    algorithm = FedAvg(chosen, pool)
+    state = algorithm.init()
+    row = state.theta
+    for r in range(2):
+        cohort = algorithm.sample(r)
+        state, _ = algorithm.round(state)
+        row = torch.from_numpy(pool.worker.train(cohort, row[None].numpy(), r)[0])[0]
+        assert torch.equal(state.theta, row)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_algorithm_runs_and_tells_its_budget(name, tiny, tmp_path):
+    result = experiment.run(override(tiny, {"algorithm": name}), tmp_path, adapters=False)
+    executed = {"local": 0, "fedgd_target": 2}.get(name, 4)
+    assert result["rounds"] == executed and result["client_steps"] == executed * 5 * 3
+    assert result["weights"]
+
+
+def test_oracles_refuse_unknown_groups():
+    clients = Rule()
+    clients.groups = ()
+    for oracle in (FLTarget, FedGDTarget):
+        with pytest.raises(UserError, match="needs the true groups"):
+            oracle(config("fl_target"), clients)

@@ -1,0 +1,99 @@
+"""Real Ray: the same bits as in process, and faults that a person can act on."""
+
+import numpy as np
+import pytest
+import ray
+
+from raypref import experiment
+from raypref.clients import actors
+from raypref.config import UserError, override
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    yield
+    ray.shutdown()
+
+
+@pytest.mark.parametrize(("per_actor", "stack"), [(0, 3), (4, 3), (1, 1)])
+def test_ray_is_in_process_bit_for_bit(tiny, tmp_path, cluster, per_actor, stack):
+    """One actor, three actors and one client an actor, each against the same stacks in this process."""
+    config = override(tiny, {"clients.clients_per_actor": per_actor, "clients.stack": stack})
+    here = experiment.run(config, tmp_path / "here", adapters=False)
+    there = experiment.run(override(config, {"clients.backend": "ray"}), tmp_path / "there", adapters=False)
+    for fold in ("validation", "test"):
+        assert here[fold] == there[fold]
+    assert here["assignment"] == there["assignment"]
+    assert here["bytes_up"] == there["bytes_up"]
+
+
+def test_any_number_of_actors_gives_the_same_bits_at_width_one(tiny, tmp_path, cluster):
+    config = override(tiny, {"clients.stack": 1})
+    one = experiment.run(config, tmp_path / "one", adapters=False)
+    three = experiment.run(
+        override(config, {"clients.backend": "ray", "clients.clients_per_actor": 4}), tmp_path / "three", adapters=False
+    )
+    assert one["test"] == three["test"]
+    stacked = experiment.run(override(config, {"clients.stack": 3}), tmp_path / "stacked", adapters=False)
+    assert np.allclose(one["test"]["loss"], stacked["test"]["loss"], atol=1e-3)
+
+
+def test_more_than_the_cluster_has_is_refused_at_once(tiny, tmp_path, cluster):
+    for values, kind in (({"clients.gpus_per_actor": 0.5}, "GPU"), ({"clients.cpus_per_actor": 64.0}, "CPU")):
+        config = override(tiny, {"clients.backend": "ray"} | values)
+        with pytest.raises(UserError, match=f"asks for .* {kind} .* the cluster has"):
+            experiment.run(config, tmp_path / kind, adapters=False)
+
+
+def test_shares_of_a_gpu_lie_on_one_device():
+    """0.6 twice waits for ever on one GPU: 1.2 is not the point, a device is."""
+    actors.place([0.5, 0.5], [1.0], "GPU")
+    with pytest.raises(UserError):
+        actors.place([0.6, 0.6], [1.0], "GPU")
+    with pytest.raises(UserError):
+        actors.place([0.6] * 3, [2.0], "GPU")
+    actors.place([1.5, 0.5], [2.0], "CPU")
+
+
+def test_a_user_error_crosses_the_server_actor(tiny, tmp_path, cluster):
+    config = override(tiny, {"clients.backend": "ray", "experts.K": 11})
+    with pytest.raises(UserError, match=r"experts\.K is 11 but there are 10 clients"):
+        experiment.run(config, tmp_path, adapters=False)
+
+
+def test_a_killed_actor_ends_the_run_and_a_resume_finishes_it(tiny, tmp_path, cluster):
+    """A client actor is killed in the middle of round 2; what was saved stands, and the resumed run gives the numbers
+    of one that was never interrupted."""
+    config = override(tiny, {"clients.backend": "ray"})
+    killed = []
+
+    class Bar:
+        def __init__(self, total, label, done):
+            self.rounds = "rounds" in label
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            pass
+
+        def advance(self, n, note=""):
+            if self.rounds and not killed:
+                from ray.util.state import list_actors
+
+                victims = [a for a in list_actors() if a.class_name == "ClientActor" and a.state == "ALIVE"]
+                import os
+                import signal
+
+                for victim in victims:
+                    os.kill(victim.pid, signal.SIGKILL)
+                    killed.append(victim.pid)
+
+    with pytest.raises(UserError, match=r"an actor died .* --resume"):
+        experiment.run(config, tmp_path / "broken", bar=Bar, adapters=False)
+    assert killed
+    resumed = experiment.run(config, tmp_path / "broken", adapters=False)
+    whole = experiment.run(override(config, {"clients.backend": "local"}), tmp_path / "whole", adapters=False)
+    assert resumed["test"] == whole["test"] and resumed["rounds"] == whole["rounds"]
+    assert resumed["client_steps"] == whole["client_steps"]

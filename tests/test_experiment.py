@@ -1,0 +1,170 @@
+"""A whole run: what it leaves, and that an interruption at any moment changes nothing."""
+
+import json
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from raypref import checkpoint, experiment
+from raypref.algorithms.base import State
+from raypref.config import UserError, override, to_dict
+from raypref.results import Store, safe_name
+from raypref.rng import stream
+
+
+def measured(result):
+    """What a run measured; the rest is names."""
+    return {
+        k: result[k] for k in ("test", "validation", "assignment", "rounds", "client_steps", "bytes_up", "bytes_down")
+    }
+
+
+@pytest.fixture(scope="module")
+def whole(tiny, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    started = time.monotonic()
+    result = experiment.run(tiny, folder / "run", adapters=False)
+    return result, time.monotonic() - started
+
+
+def test_a_run_leaves_what_it_promises(tiny, tmp_path):
+    """Ten clients, three marks; every adapter as a PEFT folder that gives back the saved row."""
+    from raypref.models.peft_io import import_peft
+    from raypref.models.selector import base_layout
+
+    result = experiment.run(tiny, tmp_path)
+    assert result["rounds"] == 4 and result["client_steps"] == 4 * 5 * 3
+    assert np.array(result["test"]["accuracy"]).shape == (10, 3)
+    assert len(result["assignment"]) == 10
+    for name in ("config.json", "result.json", "table.md", "results.csv", "curve.png", "groups.json", "groups.png"):
+        assert (tmp_path / name).stat().st_size > 0
+    layout = base_layout(tiny.model)
+    start = checkpoint.load(tmp_path / "initialization.safetensors")[0]["rows"]
+    assert torch.equal(import_peft(tmp_path / "adapters" / "initialization", layout, tiny.model), start)
+    assert sorted(p.name for p in (tmp_path / "adapters" / "personalized").iterdir()) == sorted(result["clients"])
+    groups = json.loads((tmp_path / "groups.json").read_text())
+    assert groups["rounds"] == [0, 1, 2, 3, 4]
+
+
+def test_a_repeat_gives_the_same_bits(tiny, tmp_path, whole):
+    assert measured(experiment.run(tiny, tmp_path, adapters=False)) == measured(whole[0])
+
+
+def test_seeds_differ(tiny, tmp_path, whole):
+    assert measured(experiment.run(override(tiny, {"seed": 1}), tmp_path, adapters=False)) != measured(whole[0])
+
+
+@pytest.mark.parametrize("moment", range(20))
+def test_kill_9_at_any_moment_then_resume(tiny, tmp_path, whole, moment):
+    """20 seeded moments over the length of the run, personalization included; each kills a real process, and a second
+    process finishes what the first left. Bit for bit on a CPU."""
+    result, seconds = whole
+    after = float(stream(moment, "kill").uniform(0.02, 1.0)) * seconds
+    child = start_in_child(tiny, tmp_path / "run")
+    time.sleep(after)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    resumed = experiment.run(tiny, tmp_path / "run", adapters=False)
+    assert measured(resumed) == measured(result)
+    lines = Store(tmp_path / "run", tiny).lines()
+    assert [line["round"] for line in lines] == [0, 1, 2, 3, 4]
+
+
+def start_in_child(config, folder) -> int:
+    """The run in a forked process (torch is imported already, so that the moment falls into the run)."""
+    child = os.fork()
+    if child == 0:
+        try:
+            experiment.run(config, folder, say=lambda text: None, adapters=False)
+        finally:
+            os._exit(0)
+    return child
+
+
+@pytest.mark.parametrize("stop", [("round", 2), ("round", 4), ("personalization", 1), ("personalization", 3)])
+def test_stop_at_a_known_place_then_resume(tiny, tmp_path, whole, stop):
+    """The same at chosen places, so that both phases are surely met."""
+
+    class Stop(Exception):
+        pass
+
+    class Bar:
+        def __init__(self, total, label, done):
+            self.label, self.seen = label, 0
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            pass
+
+        def advance(self, n, note=""):
+            self.seen += 1
+            if stop[0] in self.label and self.seen == stop[1]:
+                raise Stop
+
+    with pytest.raises(Stop):
+        experiment.run(tiny, tmp_path, bar=Bar, adapters=False)
+    again = experiment.run(tiny, tmp_path, adapters=False)
+    assert measured(again) == measured(whole[0])
+
+
+def test_another_configuration_is_refused(tiny, tmp_path):
+    Store(tmp_path, tiny).resume(State)
+    with pytest.raises(UserError, match="holds a run of another configuration"):
+        Store(tmp_path, override(tiny, {"seed": 5}))
+
+
+def test_where_it_runs_is_not_part_of_the_key(tiny):
+    assert override(tiny, {"clients.backend": "ray", "clients.threads": 2}).key == tiny.key
+    assert override(tiny, {"clients.stack": 2}).key != tiny.key
+    assert override(tiny, {"experts.K": 3}).key != tiny.key
+    assert to_dict(tiny)["experts"] == {"K": 4, "T": 1}
+
+
+def test_a_state_file_is_whole_or_absent(tmp_path, monkeypatch):
+    """A write that dies before the rename leaves the old file."""
+    path = tmp_path / "state.safetensors"
+    checkpoint.save(path, {"a": torch.ones(2)}, {"round": 1})
+
+    def dies(*args):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "replace", dies)
+    with pytest.raises(OSError, match="disk full"):
+        checkpoint.save(path, {"a": torch.zeros(2)}, {"round": 2})
+    tensors, values = checkpoint.load(path)
+    assert values == {"round": 1} and tensors["a"].tolist() == [1.0, 1.0]
+
+
+def test_client_names_as_folders():
+    assert safe_name("w01.5-x") == "w01.5-x"
+    assert safe_name("a/b") == "a%2Fb" and safe_name("..") == "%2E."
+
+
+def test_errors_say_what_to_do(tiny, tmp_path):
+    cases = (
+        ({"federation.cohort": 11}, "federation.cohort is 11 but there are 10 clients"),
+        ({"experts.K": 11}, "experts.K is 11 but there are 10 clients"),
+        ({"experts.T": 3}, "try --federation.rounds 6"),
+        ({"algorithm": "fedgdd"}, "did you mean 'fedgd'"),
+        ({"model.base": str(tmp_path)}, "has no tokenizer"),
+        ({"data.source": str(tmp_path / "no.jsonl")}, "no.jsonl"),
+        ({"data.min_rows": 10**6, "data.source": str(empty_rows(tmp_path))}, "min"),
+    )
+    for i, (values, message) in enumerate(cases):
+        with pytest.raises(UserError, match=message) as error:
+            experiment.run(override(tiny, values), tmp_path / str(i), adapters=False)
+        assert "\n" not in str(error.value)
+
+
+def empty_rows(folder):
+    """Two people with one pair each."""
+    path = folder / "few.jsonl"
+    rows = [{"client_id": c, "prompt": "q", "chosen": "yes", "rejected": "no"} for c in "ab"]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
