@@ -7,9 +7,10 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
 S = TypeVar("S")
 
@@ -51,6 +52,8 @@ def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 def take_apart(state: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """A frozen dataclass of tensors and JSON-able values -> (tensors, values)."""
+    from torch import Tensor
+
     fields = {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
     tensors = {name: value for name, value in fields.items() if isinstance(value, Tensor)}
     return tensors, {name: value for name, value in fields.items() if name not in tensors}

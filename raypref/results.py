@@ -1,12 +1,12 @@
 """The folder of one run: what is saved while it goes, what it leaves when it is done.
 
-    config.json                  the configuration
-    state.safetensors            state after the last round, with its round, budget and configuration key inside
-    records.jsonl                a line a round: metrics, budget, group assignment where it changed
-    initialization.safetensors   what every client starts its personalization from
-    clients/NNN.safetensors      a stack of personalized clients: rows and curves
-    result.json                  the result; a run is finished when it is there
-    adapters/                    the same parameters as PEFT folders
+config.json                  the configuration
+state.safetensors            state after the last round, with its round, budget and configuration key inside
+records.jsonl                a line a round: metrics, budget, group assignment where it changed
+initialization.safetensors   what every client starts its personalization from
+clients/NNN.safetensors      a stack of personalized clients: rows and curves
+result.json                  the result; a run is finished when it is there
+adapters/                    the same parameters as PEFT folders
 """
 
 from __future__ import annotations
@@ -74,9 +74,7 @@ class Store:
             }
         )
         tensors, values = checkpoint.take_apart(state)
-        checkpoint.save(
-            self.folder / "state.safetensors", tensors, values | {"used": dataclasses.asdict(used)}
-        )
+        checkpoint.save(self.folder / "state.safetensors", tensors, values | {"used": dataclasses.asdict(used)})
 
     def initialization(self, rows: torch.Tensor) -> None:
         checkpoint.save(self.folder / "initialization.safetensors", {"rows": rows}, {})

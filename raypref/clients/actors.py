@@ -110,8 +110,10 @@ class ActorClients(Pool):
         c = inputs.config.clients
         self.actors = [
             ClientActor.options(num_cpus=c.cpus_per_actor, num_gpus=c.gpus_per_actor, **_bundle(1 + w)).remote(
-                inputs.config, {int(i): inputs.data.clients[i] for i in self.placement.members(w)},
-                inputs.choice_ids, inputs.pad,
+                inputs.config,
+                {int(i): inputs.data.clients[i] for i in self.placement.members(w)},
+                inputs.choice_ids,
+                inputs.pad,
             )
             for w in range(self.placement.workers)
         ]

@@ -84,9 +84,7 @@ class Pool(ABC):
         out, loss = np.empty_like(matrix), np.empty(len(chosen))
         for i, (trained, losses) in zip(at, results, strict=True):
             out[i], loss[i] = trained, losses
-        self.used = self.used.add(
-            Usage(len(chosen) * self.config.federation.local_steps, matrix.nbytes, matrix.nbytes)
-        )
+        self.used = self.used.add(Usage(len(chosen) * self.config.federation.local_steps, matrix.nbytes, matrix.nbytes))
         return Trained(chosen, torch.from_numpy(out), self.sizes[chosen], loss)
 
     def evaluate(self, rows: Tensor, fold: str) -> dict[str, np.ndarray]:
@@ -107,9 +105,7 @@ class Pool(ABC):
         matrix = rows.numpy()
         stacks = self.placement.stacks(chosen)
         at = [np.searchsorted(chosen, members) for _, members in stacks]
-        results = self.gather(
-            [self.call(w, "personalize", m, matrix[i]) for (w, m), i in zip(stacks, at, strict=True)]
-        )
+        results = self.gather([self.call(w, "personalize", m, matrix[i]) for (w, m), i in zip(stacks, at, strict=True)])
         out = np.empty_like(matrix)
         curves: dict[str, dict[str, np.ndarray]] = {}
         for i, (trained, read) in zip(at, results, strict=True):

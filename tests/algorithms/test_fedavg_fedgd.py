@@ -87,7 +87,7 @@ def test_fedgd_phase_1_in_numpy():
             losses = clients.evaluate(torch.stack([theta[0], theta[1]]), "validation")["loss"]
             pi = [int(losses[1, c] < losses[0, c]) for c in range(6)]
             theta, returned = {k: reference.clone() for k in range(2)}, {0: [], 1: []}
-        state, metrics = algorithm.round(state)
+        state, _ = algorithm.round(state)
         cohort = clients.asked[-1]
         models = {c: theta[pi[c]] + clients.pull(c) for c in cohort}
         for k in range(2):
