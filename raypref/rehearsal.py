@@ -1,0 +1,148 @@
+"""A run without its work: what it will send, hold and take, by the algorithm's own rounds over clients that only count.
+
+So a forecast repeats no method's arithmetic and holds for every algorithm. Only `measure` computes anything.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import resource
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from raypref import checkpoint
+from raypref.algorithms import ALGORITHMS
+from raypref.clients.pool import Inputs, Pool
+from raypref.clients.protocol import Usage
+from raypref.clients.worker import EVALUATED, LocalTraining, Worker
+from raypref.models.layout import Layout, Segment, lora_init
+from raypref.objectives.choice import metrics
+
+STEPS = 3
+"""Training steps that `measure` times."""
+METRICS = tuple(metrics(torch.zeros(1, 2)))
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What `measure` found on this machine."""
+
+    step: float = 0.0
+    """Seconds of one client's optimizer step, stacked as in a round."""
+    comparison: float = 0.0
+    """Seconds to judge one comparison with one row."""
+    process: int = 0
+    """Bytes of memory of a process with the libraries and the data, but no base: a server."""
+    actor: int = 0
+    """Bytes, at the most, of a process that trained and judged: a client actor."""
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a run will take."""
+
+    width: int
+    """D, trainable parameters."""
+    rounds: int
+    """Communication rounds executed."""
+    used: Usage
+    """Personalization left out, as in a result."""
+    seconds: float
+    """Of training and evaluation, actors side by side; without start-up, transfers and the server's own work."""
+    state: int
+    """Bytes of the algorithm's state, saved after every round."""
+
+
+class Counting(Pool):
+    """Clients that return their rows as they came, judge everything 0, and add up what the work would have cost."""
+
+    def __init__(self, inputs: Inputs, costs: Costs) -> None:
+        super().__init__(inputs)
+        self.data, self.costs, self.seconds = inputs.data, costs, 0.0
+
+    def call(self, worker: int, method: str, *args: Any) -> tuple[int, float, Any]:
+        """(worker, seconds, result)"""
+        clients, rows = args[0], args[1]
+        n = len(clients)
+        if method == "train":
+            steps = n * self.config.federation.local_steps
+            return worker, steps * self.costs.step, (rows, np.zeros(n))
+        if method == "evaluate":
+            judged = len(rows) * self._comparisons(clients, args[2])
+            return worker, judged * self.costs.comparison, {name: np.zeros((len(rows), n)) for name in METRICS}
+        marks = self.config.personalization.marks
+        judged = len(marks) * sum(self._comparisons(clients, fold) for fold in EVALUATED)
+        return worker, n * marks[-1] * self.costs.step + judged * self.costs.comparison, (rows, {})
+
+    def gather(self, calls: Sequence[tuple[int, float, Any]]) -> list[Any]:
+        busy = [0.0] * self.placement.workers
+        for worker, seconds, _ in calls:
+            busy[worker] += seconds
+        self.seconds += max(busy)
+        return [result for _, _, result in calls]
+
+    def _comparisons(self, clients: Sequence[int], fold: str) -> int:
+        return sum(2 * self.data.clients[c].fold(fold).pairs for c in clients)
+
+
+def check(inputs: Inputs) -> None:
+    """Raises `UserError` where the algorithm's configuration does not fit the clients."""
+    ALGORITHMS[inputs.config.algorithm](inputs.config, Counting(inputs, Costs()))
+
+
+def rehearse(inputs: Inputs, costs: Costs) -> Forecast:
+    """Go through the whole run; raises `UserError` as `check` does."""
+    # Bytes are linear in the width of a row, so two narrow rows tell those of a wide one, and cost nothing.
+    one, two = _narrow(inputs, costs, 1), _narrow(inputs, costs, 2)
+
+    def at_width(a: int, b: int) -> int:
+        return a + (b - a) * (inputs.layout.width - 1)
+
+    used = Usage(*map(at_width, dataclasses.astuple(one.used), dataclasses.astuple(two.used)))
+    return dataclasses.replace(one, width=inputs.layout.width, used=used, state=at_width(one.state, two.state))
+
+
+def _narrow(inputs: Inputs, costs: Costs, width: int) -> Forecast:
+    """The run with rows of `width`, step by step as in `raypref.experiment.records`."""
+    layout = Layout((Segment("lora_A", (1, width)),))
+    clients = Counting(dataclasses.replace(inputs, layout=layout), costs)
+    algorithm = ALGORITHMS[inputs.config.algorithm](inputs.config, clients)
+    state, rounds = algorithm.init(), 0
+    while state.round < algorithm.rounds:
+        state, _ = algorithm.round(state)
+        rounds += 1
+    algorithm.initialization(state)
+    for stack in clients.stacks():
+        clients.personalize(stack, torch.zeros(len(stack), width))
+    tensors, _ = checkpoint.take_apart(state)
+    return Forecast(width, rounds, clients.used, clients.seconds, sum(t.nbytes for t in tensors.values()))
+
+
+def measure(inputs: Inputs) -> Costs:
+    """Time a few training steps of a cohort's largest stack and one client's validation; some seconds."""
+    config, process = inputs.config, _peak()
+    worker = Worker(config, dict(enumerate(inputs.data.clients)), inputs.choice_ids, inputs.pad)
+    cohort = range(min(config.federation.cohort, len(inputs.sizes)))
+    stack = max((members for _, members in inputs.placement.stacks(cohort)), key=len)
+    start = lora_init(inputs.layout, config.seed).repeat(len(stack), 1).numpy()
+    local = LocalTraining(worker, stack.tolist(), start, "train", 0, 1 + STEPS, config.optim.learning_rate)
+    local.advance(1)  # the first one also allocates
+    began = time.perf_counter()
+    local.advance(STEPS)
+    step = (time.perf_counter() - began) / (STEPS * len(stack))
+    began = time.perf_counter()
+    worker.evaluate([0], start[:1], "validation")
+    comparison = (time.perf_counter() - began) / (2 * inputs.data.clients[0].validation.pairs)
+    return Costs(step, comparison, process, _peak())
+
+
+def _peak() -> int:
+    """Most bytes that this process has held so far."""
+    held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return held if sys.platform == "darwin" else 1024 * held

@@ -1,0 +1,500 @@
+"""`python -m raypref.sweep NAME [--field value …]`: every trial of a search space, as many at once as fit."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import os
+import re
+import shutil
+import sys
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from raypref import checkpoint, console
+from raypref.cli import parse
+from raypref.config import RunConfig, UserError, flatten, nearest, override, to_dict
+from raypref.run import Tracker, folder_name, listing, output_folder, peek, tracked, tracker
+from raypref.spaces import Space, load_space
+
+if TYPE_CHECKING:
+    from raypref.clients.pool import Inputs
+
+ENVIRONMENT = {
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    "TUNE_WARN_INSUFFICENT_RESOURCE_THRESHOLD_S": "1000000000",
+}
+"""Set before Tune is imported: no table every few seconds, no files of its own a trial, Ctrl-C ends the sweep at once,
+and a busy cluster is not an error."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """Run every trial of tune_spaces/NAME.py as one Ray Tune sweep. A field given here is fixed, not searched."""
+
+    config: Annotated[RunConfig, tyro.conf.arg(name="")]
+    preset: str = ""
+    """A preset of the space, such as `paper`; overrides here come on top."""
+    smoke: bool = False
+    """A few trials of seconds: whether everything works, not how well."""
+    seeds: tuple[int, ...] = ()
+    """In place of the space's seeds; trials that are finished already are not repeated."""
+    dry_run: bool = False
+    """Only tell: trials, what each asks for, memory, bytes, and hours by timing a few steps here. Starts no Ray."""
+    out: Path | None = None
+    """The sweep goes into its folder NAME (NAME-smoke). Default: `runs` where the command is typed."""
+    resume: bool = False
+    """Also finish trials that an interrupted sweep left, or that failed, from where they stand."""
+    track: bool = True
+    """Log to MLflow (MLFLOW_TRACKING_URI, or mlflow.db where the command is typed)."""
+    adapters: bool = False
+    """Also write every trial's adapters as PEFT folders."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One configuration with one seed, and the folder that is its own for good."""
+
+    config: RunConfig
+    folder: Path
+    settings: Mapping[str, Any]
+    """What tells its configuration from the others': dotted key -> value, without the seed."""
+
+    @property
+    def label(self) -> str:
+        from raypref.evaluation.ranking import show
+
+        return " ".join([*(f"{key}={show(value)}" for key, value in self.settings.items()), f"seed={self.config.seed}"])
+
+    @property
+    def begun(self) -> bool:
+        return (self.folder / "config.json").exists()
+
+    @property
+    def finished(self) -> bool:
+        """The result is there, and where it is tracked, all of it has reached MLflow."""
+        return (self.folder / "result.json").exists() and (not self.mlflow or self.mlflow.get("done", False))
+
+    @property
+    def mlflow(self) -> dict[str, Any]:
+        """Its run there, see `raypref.run.tracked`; empty without one."""
+        known = self.folder / "mlflow.json"
+        return checkpoint.read_json(known) if known.exists() else {}
+
+
+def command(argv: list[str]) -> int:
+    """The command line; see `Options`. Exit status 1 where a trial failed."""
+    if not argv or argv[0].startswith("-"):
+        return listing("sweep", argv)
+    name, *rest = argv
+    space = narrowed(load_space(name), rest)
+    base = override(space.configured(peek(rest, "--preset"), "--smoke" in rest), {"clients.backend": "ray"})
+    options = parse(Options, rest, f"python -m raypref.sweep {name}", Options(base))
+    if options.config.clients.backend != "ray":
+        raise UserError("a sweep runs on Ray, so clients.backend must be 'ray'; raypref.run runs one trial without")
+    if options.config.clients.server_cpus <= 0:
+        raise UserError("clients.server_cpus must be above 0 in a sweep: a placement group has no empty bundles")
+
+    from raypref.evaluation.ranking import BEST
+
+    if space.rank not in BEST:
+        raise UserError(f"tune_spaces/{name}.py ranks by {space.rank!r}{nearest(space.rank, BEST)}")
+    folder = output_folder(options.out) / (f"{name}-smoke" if options.smoke else name)
+    trials = plan(space, options, folder)
+    return forecast(trials) if options.dry_run else sweep(name, space, options, trials, folder)
+
+
+def narrowed(space: Space, argv: Sequence[str]) -> Space:
+    """The space without what the command line fixes: `--experts.K 3` takes the place of a search over K."""
+    given = {word[2:].split("=")[0].replace("-", "_") for word in argv if word.startswith("--")}
+    searched = {
+        name: {key: values for key, values in getattr(space, name).items() if key not in given}
+        for name in ("grid", "smoke_grid", "draws")
+    }
+    return dataclasses.replace(space, **searched)
+
+
+def plan(space: Space, options: Options, folder: Path) -> list[Trial]:
+    """All trials in a fixed order, whether finished or not."""
+    from raypref.evaluation.ranking import varying
+
+    configs = list(space.trials(options.config, options.smoke, options.seeds))
+    flat = [flatten(to_dict(config)) for config in configs]
+    keys = varying(flat)
+    return [
+        Trial(config, folder / folder_name(config), {key: values[key] for key in keys})
+        for config, values in zip(configs, flat, strict=True)
+    ]
+
+
+def sweep(name: str, space: Space, options: Options, trials: Sequence[Trial], folder: Path) -> int:
+    """Run what is missing, then rank what there is."""
+    with locked(folder):
+        missing = [trial for trial in trials if not trial.finished]
+        console.say(f"{folder}: {len(trials)} trials, {len(trials) - len(missing)} finished already")
+        begun = [trial for trial in missing if trial.begun]
+        if begun and not options.resume:
+            raise UserError(
+                f"{len(begun)} trials in {folder} were begun but not finished (the first: {begun[0].label}); add "
+                "--resume to finish them, or choose another --out"
+            )
+        wanted = bundles(missing)
+        to = tracker(name) if options.track else None
+        if missing:
+            check_cluster(list(wanted.values()), folder, to)
+        try:
+            with parent(to, folder, trials) as run:
+                to = dataclasses.replace(to, parent=run.id) if to else None
+                failures = execute(missing, wanted, to, folder, options.adapters, space.rank)
+                conclude(trials, failures, folder, space.rank, run)
+                if failures:
+                    raise TrialsFailed(f"{len(failures)} of {len(trials)} trials failed")
+        except TrialsFailed as failed:
+            console.say(f"{failed}; what they left is kept, --resume goes on from there")
+            return 1
+        finally:
+            if to:
+                console.say(f"tracked: mlflow ui --backend-store-uri {to.uri}")
+    return 0
+
+
+class TrialsFailed(Exception):
+    """At least one trial did; the status of the sweep's own run in MLflow."""
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Two sweeps never write to one folder: `UserError` for the second. The lock ends with the process."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(f"another sweep is running in {folder}; wait for it, or choose another --out") from None
+        except OSError:
+            pass  # a file system without locks
+        yield
+
+
+def bundles(trials: Sequence[Trial]) -> dict[str, list[dict[str, float]]]:
+    """What each trial asks of Ray, by folder name. Raises `UserError` on whatever could not run."""
+    from raypref import rehearsal
+    from raypref.clients import actors
+
+    wanted = {}
+    for trial, inputs in prepared(trials):
+        rehearsal.check(inputs)
+        wanted[trial.folder.name] = actors.bundles(trial.config, len(inputs.sizes))
+    return wanted
+
+
+def prepared(trials: Sequence[Trial]) -> Iterator[tuple[Trial, Inputs]]:
+    """Every trial with its inputs, trials of the same data together, so that each data set is read once and let go."""
+    from raypref import experiment
+    from raypref.models.selector import base_layout
+
+    def data(trial: Trial) -> str:
+        seed = trial.config.seed if trial.config.data.source == "synthetic" else 0  # the only one that a seed makes
+        return repr((trial.config.data, trial.config.model.base, seed))
+
+    for _, group in groupby(sorted(trials, key=data), data):
+        first, *others = group
+        inputs = experiment.prepare(first.config)
+        yield first, inputs
+        for trial in others:
+            experiment.check(trial.config)
+            layout = base_layout(trial.config.model) if trial.config.model != first.config.model else inputs.layout
+            yield trial, dataclasses.replace(inputs, config=trial.config, layout=layout)
+
+
+def check_cluster(wanted: Sequence[list[dict[str, float]]], folder: Path, to: Tracker | None) -> None:
+    """Join or start Ray; `UserError` where a trial would wait for ever, or a node could not do its part."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    from raypref.clients import actors
+
+    actors.start_ray()
+    for one in wanted:
+        actors.check_fits(one)
+    side_by_side = min(actors.at_once(one, actors.cluster(), len(wanted)) for one in wanted)
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    where = f"{len(nodes)} node{'s' * (len(nodes) > 1)}"
+    console.say(f"{len(wanted)} to run on {where}, {side_by_side} at a time")
+    check_tracker(to, {node["NodeManagerAddress"] for node in nodes})
+    if len(nodes) == 1:
+        return
+
+    @ray.remote(num_cpus=0)
+    def sees(path: Path) -> bool:
+        return path.exists() and os.access(path.parent, os.W_OK)
+
+    token = folder / f".seen-by-all-{uuid.uuid4().hex}"
+    token.touch()
+    try:
+        asked = {
+            node["NodeManagerHostname"]: sees.options(
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+            ).remote(token)
+            for node in nodes
+        }
+        blind = [host for host, answer in asked.items() if not ray.get(answer, timeout=120)]
+    except ray.exceptions.GetTimeoutError as error:
+        raise UserError("a node of the cluster does not answer; see `ray status`") from error
+    finally:
+        token.unlink()
+    if blind:
+        raise UserError(f"{', '.join(blind)} cannot write to {folder}; give a folder that all nodes share as --out")
+
+
+def check_tracker(to: Tracker | None, hosts: set[str]) -> None:
+    """`UserError` where trials on several machines would write to a database that is a file on one of them."""
+    if to and len(hosts) > 1 and (to.uri.startswith(("sqlite:", "file:")) or "://" not in to.uri):
+        raise UserError(
+            f"the cluster has {len(hosts)} machines, and {to.uri} is a file on one; start `mlflow server` and set "
+            "MLFLOW_TRACKING_URI to its address, or give --no-track"
+        )
+
+
+@contextlib.contextmanager
+def parent(to: Tracker | None, folder: Path, trials: Sequence[Trial]) -> Iterator[Any]:
+    """The sweep's own run in MLflow (None: untracked), one for the folder however often it is continued.
+
+    Runs that a kill -9 left open are closed when it starts, those of an interrupted sweep when it ends.
+    """
+    if to is None:
+        yield None
+        return
+
+    from raypref import tracking
+
+    def close() -> None:
+        children = {trial.mlflow["run_id"] for trial in trials if trial.mlflow.get("experiment") == to.experiment}
+        tracking.close_stale(to.uri, to.experiment_id, children)
+
+    known = folder / "sweep.json"
+    held = checkpoint.read_json(known)["run_id"] if known.exists() else None
+    flat = [flatten(to_dict(trial.config)) for trial in trials]
+    params = {key: flat[0][key] for key in flat[0] if all(f[key] == flat[0][key] for f in flat)}
+    params |= {f"search.{k}": str(list(dict.fromkeys(str(f[k]) for f in flat))) for k in flat[0] if k not in params}
+    tags = {"raypref.folder": str(folder)}
+    close()
+    with tracking.Run(to.uri, to.experiment_id, f"sweep {folder.name}", params, tags, run_id=held) as run:
+        checkpoint.write_json(known, {"uri": to.uri, "experiment": to.experiment, "run_id": run.id})
+        try:
+            yield run
+        finally:
+            close()
+
+
+def execute(
+    missing: Sequence[Trial],
+    wanted: Mapping[str, list[dict[str, float]]],
+    to: Tracker | None,
+    folder: Path,
+    adapters: bool,
+    metric: str,
+) -> dict[str, str]:
+    """Run trials, each within its placement group -> reason by folder name of those that failed."""
+    if not missing:
+        return {}
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    import logging
+
+    import ray
+    from ray import tune
+
+    for logger in ("ray.tune", "ray.train", "ray.air"):
+        logging.getLogger(logger).setLevel(logging.CRITICAL)  # a failed trial is told below, in a line
+    by_name = {trial.folder.name: trial for trial in missing}
+
+    class Lines(tune.Callback):
+        """A line when a trial starts and one when it ends."""
+
+        done, began = 0, time.monotonic()
+
+        def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+            console.say(f"started {by_name[trial.config['trial']].label}")
+
+        def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+            self.end(trial, f"validation {metric} {trial.last_result[metric]:.3f}")
+
+        def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+            self.end(trial, "FAILED")
+
+        def end(self, trial: Any, how: str) -> None:
+            self.done += 1
+            spent = time.monotonic() - self.began
+            left = spent / self.done * (len(missing) - self.done)
+            ahead = f", about {console.clock(left)} left" if left else ""
+            console.say(
+                f"{self.done}/{len(missing)} {by_name[trial.config['trial']].label}: {how}, "
+                f"{console.clock(spent)} since the start{ahead}"
+            )
+
+    storage = folder / "tune"
+    shutil.rmtree(storage, ignore_errors=True)  # only Tune's own notes: what a resume needs is in the trials' folders
+    try:
+        results = tune.Tuner(
+            tune.with_resources(
+                tune.with_parameters(run_trial, trials=by_name, to=to, adapters=adapters, metric=metric),
+                # The empty bundle is the Tune function's own: it waits, while server and clients fill the others.
+                lambda point: tune.PlacementGroupFactory([{}, *wanted[point["trial"]]]),
+            ),
+            param_space={"trial": tune.grid_search(list(by_name))},
+            tune_config=tune.TuneConfig(reuse_actors=True),  # a process that has its libraries takes the next trial
+            run_config=tune.RunConfig(name="tune", storage_path=str(folder), verbose=0, callbacks=[Lines()]),
+        ).fit()
+    except BaseException:
+        ray.shutdown()  # ends the trials' processes, so that nothing writes behind us
+        raise
+    failures = {}
+    for result in results:
+        report = by_name[result.config["trial"]].folder / "error.txt"
+        report.unlink(missing_ok=True)
+        if result.error is not None:
+            checkpoint.write_bytes(report, re.sub(r"\x1b\[[0-9;]*m", "", str(result.error)).encode())
+            failures[result.config["trial"]] = reason(result.error)
+    return failures
+
+
+def run_trial(
+    point: Mapping[str, str], trials: Mapping[str, Trial], to: Tracker | None, adapters: bool, metric: str
+) -> None:
+    """Tune's function: the only process of its trial that saves and tracks. Tune hears validation numbers only."""
+    from ray import tune
+    from ray.util import get_current_placement_group, placement_group_table
+
+    from raypref.evaluation.ranking import last
+
+    trial = trials[point["trial"]]
+    nodes = placement_group_table(get_current_placement_group())["bundles_to_node_id"]
+    tags = {"raypref.nodes": " ".join(nodes[bundle] for bundle in sorted(nodes))}
+    result = tracked(trial.config, trial.folder, to, adapters=adapters, label=trial.label, tags=tags)
+    tune.report({metric: last(result, "validation", metric)})
+
+
+def reason(error: Exception) -> str:
+    """The first line of what went wrong in a trial."""
+    cause = getattr(error, "cause", None) or error
+    line = (str(cause).strip().splitlines() or ["no reason given"])[0]
+    return line if isinstance(cause, UserError) else f"{type(cause).__name__}: {line}"
+
+
+def conclude(trials: Sequence[Trial], failures: Mapping[str, str], folder: Path, metric: str, run: Any | None) -> None:
+    """`sweep.md` and `sweep.csv`, shown and tracked; then what failed."""
+    from raypref.evaluation import ranking
+
+    scores = []
+    for trial in finished(trials, folder):
+        result = checkpoint.read_json(trial.folder / "result.json")
+        held = (ranking.last(result, fold, metric) for fold in ("validation", "test"))
+        scores.append(ranking.Score(trial.settings, trial.config.seed, *held))
+    lines = ranking.ranking(scores, metric)
+    if lines:
+        written = {"sweep.md": ranking.markdown(lines, metric), "sweep.csv": ranking.to_csv(lines, metric)}
+        for name, text in written.items():
+            checkpoint.write_bytes(folder / name, text.encode())
+            if run:
+                run.artifact(folder / name)
+        console.say(f"\n{written['sweep.md']}")
+    for trial in trials:
+        if trial.folder.name in failures:
+            console.say(f"FAILED {trial.label}: {failures[trial.folder.name]} ({trial.folder}/error.txt)")
+
+
+def finished(trials: Sequence[Trial], folder: Path) -> list[Trial]:
+    """Finished trials of these configurations, those with other seeds from earlier sweeps in the folder included."""
+    from raypref.config import from_dict
+
+    settings = {dataclasses.replace(trial.config, seed=0).key: trial.settings for trial in trials}
+    found = []
+    for path in sorted(folder.glob("*/result.json")):
+        config = from_dict(checkpoint.read_json(path.parent / "config.json"))
+        key = dataclasses.replace(config, seed=0).key
+        if key in settings:
+            found.append(Trial(config, path.parent, settings[key]))
+    order = list(settings)
+    return sorted(found, key=lambda t: (order.index(dataclasses.replace(t.config, seed=0).key), t.config.seed))
+
+
+def forecast(trials: Sequence[Trial]) -> int:
+    """What `--dry-run` says."""
+    import torch
+
+    from raypref import rehearsal
+    from raypref.clients import actors
+
+    missing = [trial for trial in trials if not trial.finished]
+    configurations = len({dataclasses.replace(trial.config, seed=0).key for trial in trials})
+    console.say(
+        f"{len(trials)} trials ({configurations} configurations with their seeds), "
+        f"{len(trials) - len(missing)} finished already, {len(missing)} to run"
+    )
+    if not missing:
+        return 0
+    machine = {"CPU": float(os.cpu_count() or 1), "GPU": float(torch.cuda.device_count())}
+    costs = rehearsal.Costs()
+    runs, asked = [], []
+    for trial, inputs in prepared(missing):
+        rehearsal.check(inputs)
+        if not runs and (machine["GPU"] or not trial.config.clients.gpus_per_actor):
+            costs = rehearsal.measure(inputs)
+        runs.append(rehearsal.rehearse(inputs, costs))
+        asked.append(actors.bundles(trial.config, len(inputs.sizes)))
+
+    most = max(len(one) - 1 for one in asked)
+    share = ", ".join(f"{n:g} {kind}" for kind, n in asked[0][-1].items())
+    fitting = min(actors.at_once(one, [machine], len(missing)) for one in asked)
+    console.say(
+        f"each asks for {asked[0][0]['CPU']:g} CPU for its server and {share} for each client actor "
+        f"({span([len(one) - 1 for one in asked], '{:.0f}')}); {fitting} at a time fit on this machine "
+        f"({machine['CPU']:g} CPU, {machine['GPU']:g} GPU)"
+    )
+    up, down = ([getattr(run.used, name) / 1e6 for run in runs] for name in ("bytes_up", "bytes_down"))
+    each = [(u / max(run.rounds, 1), d / max(run.rounds, 1)) for u, d, run in zip(up, down, runs, strict=True)]
+    console.say(
+        f"parameters: {span([run.width for run in runs], '{:,.0f}')} trainable (D); state of an algorithm "
+        f"{span([run.state / 1e6 for run in runs])} MB\n"
+        f"bytes: a round {span([u for u, _ in each])} MB up and {span([d for _, d in each])} MB down, "
+        f"a trial {span(up)} and {span(down)}, together {sum(up):,.1f} and {sum(down):,.1f}"
+    )
+    if costs == rehearsal.Costs():
+        console.say("hours and memory: not known, for there is no GPU here to time a step on")
+        return 0
+    process, actor = costs.process / 1e9, costs.actor / 1e9
+    memory = 2 * process + most * actor
+    console.say(
+        f"memory: {actor:.2f} GB a client actor, {process:.2f} GB a server and as much for the trial's function; so "
+        f"{memory:.1f} GB a trial, {max(fitting, 1) * memory:.1f} GB for {max(fitting, 1)} at a time"
+    )
+    minutes = [run.seconds / 60 for run in runs]
+    console.say(
+        f"time: {span(minutes)} minutes a trial, {sum(minutes) / 60 / max(fitting, 1):,.2f} hours for all, "
+        f"{max(fitting, 1)} at a time: an estimate from {1e3 * costs.step:.1f} ms a client's step and "
+        f"{1e3 * costs.comparison:.2f} ms a comparison, timed here; start-up and transfers come on top"
+    )
+    return 0
+
+
+def span(values: Sequence[float], form: str = "{:,.2f}") -> str:
+    """'a to b', or 'a' where they read alike."""
+    low, high = form.format(min(values)), form.format(max(values))
+    return low if low == high else f"{low} to {high}"
+
+
+if __name__ == "__main__":
+    from raypref.sweep import command as importable  # Tune's workers look functions up by their module's name
+
+    sys.exit(console.main(importable, sys.argv[1:]))
