@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -147,13 +148,15 @@ def run(
         state, used, personalized = store.resume(algorithm.state)
         saved = Saved(state, used, frozenset(personalized))
         with Shown(bar, config.algorithm) as shown:
+            last = time.monotonic()
             for record in stream(inputs, saved):
+                seconds, last = time.monotonic() - last, time.monotonic()
                 match record:
                     case Started():
                         store.started(record.state)
                         shown.next(record.rounds, "rounds", record.state.round)
                     case RoundDone():
-                        store.round(record.state, record.metrics, record.used)
+                        store.round(record.state, record.metrics, record.used, seconds)
                         shown.advance(1, f"loss {record.metrics['train/loss']:.3f}")
                         if track:
                             track.metrics(record.metrics, step=record.state.round)
@@ -161,7 +164,7 @@ def run(
                         store.initialization(record.initialization)
                         shown.next(len(inputs.sizes), "personalization", len(saved.personalized))
                     case Personalized():
-                        store.personalized(record)
+                        store.personalized(record, seconds)
                         shown.advance(len(record.clients))
         if adapters:
             store.export(inputs.layout, inputs.data.ids)

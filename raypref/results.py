@@ -63,13 +63,14 @@ class Store:
         if not self.lines():
             self._append({"round": state.round, "assignment": getattr(state, "assignment", None)})
 
-    def round(self, state: State, metrics: dict[str, float], used: Usage) -> None:
+    def round(self, state: State, metrics: dict[str, float], used: Usage, seconds: float) -> None:
         """After every round: the record first, then the state, so that a state never lacks its records."""
         self._append(
             {
                 "round": state.round,
                 "metrics": metrics,
                 "used": dataclasses.asdict(used),
+                "seconds": round(seconds, 3),
                 "assignment": getattr(state, "assignment", None),
             }
         )
@@ -79,11 +80,13 @@ class Store:
     def initialization(self, rows: torch.Tensor) -> None:
         checkpoint.save(self.folder / "initialization.safetensors", {"rows": rows}, {})
 
-    def personalized(self, done: Personalized) -> None:
+    def personalized(self, done: Personalized, seconds: float) -> None:
         tensors = {"clients": torch.tensor(done.clients), "rows": done.rows}
         for fold, curves in done.curves.items():
             tensors |= {f"{fold}/{name}": torch.tensor(values) for name, values in curves.items()}
-        checkpoint.save(self.folder / "clients" / f"{int(done.clients[0]):05d}.safetensors", tensors, {})
+        checkpoint.save(
+            self.folder / "clients" / f"{int(done.clients[0]):05d}.safetensors", tensors, {"seconds": seconds}
+        )
 
     def lines(self) -> list[dict[str, Any]]:
         """The records so far; a last line cut short by a kill is dropped."""
@@ -98,7 +101,8 @@ class Store:
 
     def finish(self, data: EncodedFederation, weights: str) -> dict[str, Any]:
         """Put the personalized stacks together; write and return the result."""
-        parts = [checkpoint.load(file)[0] for file in self._stacks()]
+        stacks = [checkpoint.load(file) for file in self._stacks()]
+        parts = [tensors for tensors, _ in stacks]
         clients = torch.cat([p["clients"] for p in parts])
         order = clients.argsort()
         if clients[order].tolist() != list(range(len(data.clients))):
@@ -125,6 +129,10 @@ class Store:
             "weights": weights,
             "rounds": sum("metrics" in line for line in lines),
             **used,
+            "seconds": {
+                "rounds": sum(line.get("seconds", 0.0) for line in lines),
+                "personalization": sum(values["seconds"] for _, values in stacks),
+            },
             "marks": list(self.config.personalization.marks),
             **curves,
             "notes": list(data.notes),
