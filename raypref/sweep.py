@@ -141,7 +141,7 @@ def sweep(name: str, space: Space, options: Options, trials: Sequence[Trial], fo
     """Run what is missing, then rank what there is."""
     with locked(folder):
         missing = [trial for trial in trials if not trial.finished]
-        console.say(f"{folder}: {len(trials)} trials, {len(trials) - len(missing)} finished already")
+        console.say(f"{folder}\ntrials: {len(trials)}, finished already: {len(trials) - len(missing)}")
         begun = [trial for trial in missing if trial.begun]
         if begun and not options.resume:
             raise UserError(
@@ -439,8 +439,8 @@ def forecast(trials: Sequence[Trial]) -> int:
     missing = [trial for trial in trials if not trial.finished]
     configurations = len({dataclasses.replace(trial.config, seed=0).key for trial in trials})
     console.say(
-        f"{len(trials)} trials ({configurations} configurations with their seeds), "
-        f"{len(trials) - len(missing)} finished already, {len(missing)} to run"
+        f"trials: {len(trials)}, of {configurations} configurations; finished already: {len(trials) - len(missing)}; "
+        f"to run: {len(missing)}"
     )
     if not missing:
         return 0
