@@ -30,9 +30,10 @@ RECIPE = {
     "tokenizer_pairs": 3_000,  # an axis
     "vocabulary": 1_536,
     "steps": 1_800,
-    "batch": 64,  # 56 comparisons, 8 plain texts
-    "plain": 8,
-    "decoys": 0.25,  # share of comparisons
+    "batch": 64,
+    "plain": 12,  # texts a batch; the others are comparisons
+    "decoys": 0.25,  # share of comparisons ...
+    "decoys_from": 1_000,  # ... after this step: decoys from the start keep the choice from being learnt at all
     "learning_rate": 3e-3,
     "warmup": 100,
     "choice_weight": 1.0,  # beside the mean language-model loss a token
@@ -40,6 +41,7 @@ RECIPE = {
 
 FRAME = "{instruction}\nQuestion: {prompt}\nA: {a}\nB: {b}\nChoice:"
 PLAIN = "Question: {prompt}\nAnswer: {answer}"
+DESCRIPTION = "\nThis answer is the {style} one."
 INSTRUCTIONS = (
     "Pick the {style} answer.",
     "Pick the {style} answer.",
@@ -90,13 +92,18 @@ def comparisons(seed: int, axes: tuple[str, ...] = tuple(NAMES), decoys: float =
 
 
 def texts(seed: int) -> Iterator[str]:
-    """Endless plain questions with one answer, in every pole of every axis in turn."""
+    """Endless questions with one answer, in every pole of every axis in turn; named axes: the style named after it.
+
+    (Without these descriptions the choice is learnt some 300 steps later.)
+    """
+    draws = Draws(seed, 1, len(AXES))
     sources = {axis: pairs(axis, 1, seed) for axis in AXES}
     while True:
-        for source in sources.values():
-            for answer_index in (1, 2):
-                pair = next(source)
-                yield PLAIN.format(prompt=pair[0], answer=pair[answer_index])
+        for axis, source in sources.items():
+            for pole in (0, 1):
+                prompt, *answers = next(source)
+                text = PLAIN.format(prompt=prompt, answer=answers[pole])
+                yield text + DESCRIPTION.format(style=draws.pick(NAMES[axis][pole])) if axis in NAMES else text
 
 
 def corpus() -> list[str]:
@@ -132,6 +139,12 @@ def named_accuracy(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerBase, 
     return right / n
 
 
+def streams() -> tuple[Iterator[tuple[str, int]], Iterator[tuple[str, int]], Iterator[str]]:
+    """What pretraining reads: comparisons before and after the decoys come in, and texts beside both."""
+    seed = RECIPE["seed"]
+    return comparisons(seed + 1), comparisons(seed + 3, decoys=RECIPE["decoys"]), texts(seed + 2)
+
+
 def train(tokenizer: PreTrainedTokenizerBase, out: Path | None = None) -> Qwen2ForCausalLM:
     """Pretrains on fresh texts at every step and prints as it goes; `out`: where to save every 500 steps."""
     torch.manual_seed(RECIPE["seed"])
@@ -145,11 +158,12 @@ def train(tokenizer: PreTrainedTokenizerBase, out: Path | None = None) -> Qwen2F
         optimizer, lambda step: min((step + 1) / warmup, 0.5 * (1 + math.cos(math.pi * step / steps)) + 0.01)
     )
     choice = torch.tensor(choice_tokens(tokenizer))
-    compared, plain = comparisons(RECIPE["seed"] + 1, decoys=RECIPE["decoys"]), texts(RECIPE["seed"] + 2)
+    early, late, plain = streams()
     n_plain = RECIPE["plain"]
     n_compared = RECIPE["batch"] - n_plain
     begin = time.monotonic()
     for step in range(1, steps + 1):
+        compared = early if step <= RECIPE["decoys_from"] else late
         rows, slots = zip(*islice(compared, n_compared), strict=True)
         batch = tokenizer([*rows, *islice(plain, n_plain)], return_tensors="pt", padding=True, padding_side="left")
         logits = model(**batch).logits
@@ -177,11 +191,7 @@ def train(tokenizer: PreTrainedTokenizerBase, out: Path | None = None) -> Qwen2F
 
 def sample_digest() -> str:
     """SHA-256 of the first generated training texts: changes when the generator, the frames or the seeds do."""
-    sample = [
-        *islice(comparisons(RECIPE["seed"] + 1, decoys=RECIPE["decoys"]), 500),
-        *islice(texts(RECIPE["seed"] + 2), 500),
-    ]
-    return hashlib.sha256(json.dumps(sample).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([list(islice(stream, 500)) for stream in streams()]).encode()).hexdigest()
 
 
 def main(out: Path) -> None:
