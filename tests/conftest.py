@@ -1,14 +1,22 @@
-"""What many tests share: a base small enough that a whole run takes a second, and the configuration that uses it."""
+"""What many tests share: a base small enough that a whole run takes a second, and the configuration that uses it.
+
+Set before anything heavy is imported: one thread (results depend on the count), no network, no telemetry.
+"""
 
 import os
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-
 from pathlib import Path
 
 import pytest
 
 from raypref.config import RunConfig, override
+
+for name, value in {
+    "OMP_NUM_THREADS": "1",
+    "HF_HUB_OFFLINE": "1",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}.items():
+    os.environ.setdefault(name, value)
 
 SHARED = Path(__file__).resolve().parents[1].parent / "shared"
 
@@ -65,3 +73,8 @@ def shared() -> Path:
     if not SHARED.is_dir():
         pytest.skip("no ../shared beside the checkout (real data and models)")
     return SHARED
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Slow tests last: a mistake should show within seconds, not after the clusters have come and gone."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
