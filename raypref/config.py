@@ -34,7 +34,7 @@ class DataConfig:
     axes: tuple[str, ...] = ("education", "humor")
     """Synthetic only: the style axes whose combinations form the groups (S2 2.3)."""
     client_column: str = "client_id"
-    """Column that names the person behind a choice."""
+    """Column that names the person behind a choice; empty: all rows are one client's."""
     group_column: str = ""
     """Column with the true preference group, where it is known; empty: unknown (FL_target then refuses)."""
     prompt_column: str = "prompt"
@@ -88,15 +88,15 @@ class OptimConfig:
     """(β1, β2) (S2 A.2)."""
     weight_decay: float = 0.0
     """The papers do not say; PyTorch's AdamW default would be 0.01."""
-    batch_size: int = 16
-    """Pairs a step (S2 A.2); a client with fewer pairs uses them all."""
+    batch_size: int = 8
+    """Pairs a step (S2 A.2: 16); a client with fewer pairs uses them all."""
 
 
 @dataclass(frozen=True)
 class FederationConfig:
     """The global phase."""
 
-    rounds: int = 100
+    rounds: int = 60
     """R (S2 A.2: 400; 200 in its section 3)."""
     cohort: int = 5
     """|S_r| = |G_r|, clients a round (S2 A.2)."""
@@ -128,7 +128,7 @@ class FedGDConfig:
 class PersonalizationConfig:
     """Every client fine-tunes its initialization on its own pairs, with one optimizer state throughout (S2 2.1)."""
 
-    marks: tuple[int, ...] = (0, 10, 20, 40, 80)
+    marks: tuple[int, ...] = (0, 10, 20, 40)
     """Local steps t at which acc^t is read (S2: every 10 up to 80; up to 240 on TL;DR). Read-outs, not restarts."""
     learning_rate: float | None = None
     """None: the learning rate of the global phase."""

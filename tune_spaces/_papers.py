@@ -24,15 +24,3 @@ S2: dict[str, object] = {
     "personalization.marks": (0, 10, 20, 30, 40, 50, 60, 70, 80),  # Figs. 2 and 3
 }
 """S2, section 5 and A.2."""
-
-SMOKE: dict[str, object] = {
-    "data.group_sizes": (4, 4, 2, 2),
-    "data.pairs_per_axis": 24,
-    "federation.rounds": 4,
-    "federation.cohort": 4,
-    "federation.local_steps": 3,
-    "experts.T": 1,
-    "optim.batch_size": 8,
-    "personalization.marks": (0, 2, 5),
-}
-"""Seconds on a laptop: whether everything works, not how well."""

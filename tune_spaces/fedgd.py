@@ -2,14 +2,15 @@
 
 from raypref.config import RunConfig
 from raypref.spaces import Space
-from tune_spaces._papers import S2, SMOKE
+from tune_spaces._bases import SMOKE, TWO_ACTORS
+from tune_spaces._papers import S2
 
 SPACE = Space(
     about="FedGD (S2 section 4): discover the groups, then train one model with group-debiased sampling.",
-    base=RunConfig(algorithm="fedgd"),
+    base=RunConfig(algorithm="fedgd", clients=TWO_ACTORS),
     grid={
         "experts.K": [2, 3, 4],
-        "experts.T": [5, 10, 25],
+        "experts.T": [5, 10, 15],
         "fedgd.w": [0.3, 0.6, 1.0],
         "data.group_sizes": [(10, 10, 10, 10), (15, 15, 5, 5)],
         "seed": [0, 1, 2],

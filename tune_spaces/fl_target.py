@@ -2,11 +2,12 @@
 
 from raypref.config import RunConfig
 from raypref.spaces import Space
-from tune_spaces._papers import S2, SMOKE
+from tune_spaces._bases import SMOKE, TWO_ACTORS
+from tune_spaces._papers import S2
 
 SPACE = Space(
     about="FL_target (S2 3.2): FedAvg with group-debiased sampling over the true groups, an oracle.",
-    base=RunConfig(algorithm="fl_target"),
+    base=RunConfig(algorithm="fl_target", clients=TWO_ACTORS),
     grid={"data.group_sizes": [(10, 10, 10, 10), (15, 15, 5, 5)], "seed": [0, 1, 2]},
     smoke_grid={"seed": [0, 1]},
     presets={"paper": S2},
