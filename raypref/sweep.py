@@ -393,17 +393,22 @@ def reason(error: Exception) -> str:
 
 
 def conclude(trials: Sequence[Trial], failures: Mapping[str, str], folder: Path, metric: str, run: Any | None) -> None:
-    """`sweep.md` and `sweep.csv`, shown and tracked; then what failed."""
-    from raypref.evaluation import ranking
+    """`sweep.md`, `sweep.csv` and `table.md`, shown and tracked; then what failed."""
+    from raypref.evaluation import ranking, seeds
 
-    scores = []
+    scores, runs = [], []
     for trial in finished(trials, folder):
         result = checkpoint.read_json(trial.folder / "result.json")
+        runs.append((trial.settings, result))
         held = (ranking.last(result, fold, metric) for fold in ("validation", "test"))
         scores.append(ranking.Score(trial.settings, trial.config.seed, *held))
     lines = ranking.ranking(scores, metric)
     if lines:
-        written = {"sweep.md": ranking.markdown(lines, metric), "sweep.csv": ranking.to_csv(lines, metric)}
+        written = {
+            "sweep.md": ranking.markdown(lines, metric),
+            "sweep.csv": ranking.to_csv(lines, metric),
+            "table.md": seeds.markdown(runs),
+        }
         for name, text in written.items():
             checkpoint.write_bytes(folder / name, text.encode())
             if run:

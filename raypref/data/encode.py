@@ -116,9 +116,7 @@ def encode_federation(federation: Federation, tokenizer: Any, template: str, max
     return EncodedFederation(federation.ids, federation.group_of, federation.groups, clients, counts, notes)
 
 
-def encode_pairs(
-    pairs: Sequence[Pair], tokenizer: Any, template: str, max_length: int, counts: Counts
-) -> EncodedFold:
+def encode_pairs(pairs: Sequence[Pair], tokenizer: Any, template: str, max_length: int, counts: Counts) -> EncodedFold:
     """One fold. Adds to `counts`. Over-long inputs lose prompt tokens from the left, never a response or the mark."""
     if not pairs:
         return EncodedFold(np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros((0, 4), np.int32))
