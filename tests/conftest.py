@@ -76,5 +76,5 @@ def shared() -> Path:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow tests last: a mistake should show within seconds, not after the clusters have come and gone."""
-    items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
+    """Slow tests late, clusters last: a mistake should show within seconds, not after those have come and gone."""
+    items.sort(key=lambda item: [item.get_closest_marker(name) is not None for name in ("cluster", "slow")])

@@ -10,7 +10,7 @@ SPACE = Space(
     base=RunConfig(algorithm="fedgd", clients=TWO_ACTORS),
     grid={
         "experts.K": [2, 3, 4],
-        "experts.T": [5, 10, 15],
+        "experts.T": [2, 5, 10],  # must divide R / 2: 30, and 200 under `paper`
         "fedgd.w": [0.3, 0.6, 1.0],
         "data.group_sizes": [(10, 10, 10, 10), (15, 15, 5, 5)],
         "seed": [0, 1, 2],
