@@ -143,3 +143,15 @@ def test_stacks_are_a_function_of_configuration_and_cohort():
     assert sorted(np.concatenate([placement.members(w) for w in range(4)]).tolist()) == list(range(10))
     assert [(w, m.tolist()) for w, m in placement.stacks([9, 1, 5, 0])] == [(0, [0]), (1, [1, 5]), (1, [9])]
     assert placement.stacks([0, 9, 5, 1])[1][1].tolist() == [1, 5]
+
+
+def test_small_steps_move_float32_adapters_under_a_bfloat16_base(tiny):
+    """At the paper's learning rate a bfloat16 adapter of size 0.25 would never move (its grid is 2^-10 there): a peer's
+    fault. Ours are float32 whatever the base is."""
+    half = override(tiny, {"model.dtype": "bfloat16", "optim.learning_rate": 1e-5, "model.lora_dropout": 0.0})
+    pool = InProcess(experiment.prepare(half))
+    rows = start(pool, 1) + 0.25
+    moved = pool.train([0], rows[0], 0).rows - rows
+    assert pool.worker.selector.model.dtype == torch.bfloat16
+    assert 1e-5 < float(moved.abs().max()) < 3.1e-5  # three AdamW steps of at most 1e-5 each
+    assert float((moved != 0).float().mean()) > 0.5
