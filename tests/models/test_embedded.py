@@ -98,5 +98,5 @@ def test_the_frozen_base_is_at_chance_for_the_generic_wish(model, tokenizer):
     margins = ((logits[0][:, a] - logits[0][:, b]) + (logits[1][:, b] - logits[1][:, a])) / 2
     right = (margins > 0).float()
     assert 0.4 < right.mean() < 0.6
-    # Balance alone would give that to a base of fixed taste: it must hardly care, too (a named style has margins ~10).
+    # Balance alone would give that to a base of fixed taste: it must hardly care, too (a named style has margins ~8).
     assert margins.abs().mean() < 0.2
