@@ -147,6 +147,11 @@ def run(
             say(f"note: {note}")
         state, used, personalized = store.resume(algorithm.state)
         saved = Saved(state, used, frozenset(personalized))
+        if track and state is not None:  # what a kill -9 kept from being tracked
+            known = track.last_step("train/loss")
+            for line in store.lines():
+                if line["round"] > known and "metrics" in line:
+                    track.metrics(line["metrics"], step=line["round"])
         with Shown(bar, config.algorithm) as shown:
             last = time.monotonic()
             for record in stream(inputs, saved):

@@ -356,12 +356,8 @@ def execute(
             tune_config=tune.TuneConfig(reuse_actors=True),  # a process that has its libraries takes the next trial
             run_config=tune.RunConfig(name="tune", storage_path=str(folder), verbose=0, callbacks=[Lines()]),
         ).fit()
-    except BaseException as error:
+    except BaseException:
         ray.shutdown()  # ends the trials' processes, so that nothing writes behind us
-        if isinstance(
-            error, SystemExit
-        ):  # SIGTERM; where it interrupts a wait of Ray's, Ray makes another status of it
-            raise SystemExit(143) from error
         raise
     failures = {}
     for result in results:

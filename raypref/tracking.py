@@ -38,6 +38,8 @@ LONGEST = 6000
 SECONDS, PATIENCE = 2.0, 300.0
 """Metrics are held back this long where more arrive (a write takes 20 ms on SQLite, 0.1 s over HTTP); after a failed
 write, which itself can take minutes, that long."""
+TERMINATED = 128 + signal.SIGTERM
+"""Exit status after SIGTERM."""
 ERROR = "error"
 """Tag with the message of the exception that ended a run."""
 
@@ -147,12 +149,13 @@ class Run:
         self._due = 0.0
         self._handler: Any = None
         self._warned = False
+        self._terminated = False
 
     def __enter__(self) -> Run:
         self._client: MlflowClient = _mlflow().MlflowClient(self.uri)
         previous = signal.getsignal(signal.SIGTERM)
         if previous is not None and threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, _terminate)
+            signal.signal(signal.SIGTERM, self._terminate)
             self._handler = previous
         try:
             self._open()
@@ -164,7 +167,11 @@ class Run:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._terminated:  # Ray makes another exit status of it where it interrupts a wait of Ray's
+            error = SystemExit(TERMINATED)
         self._close(error)
+        if self._terminated:
+            raise error
 
     def metrics(self, values: Mapping[str, float], step: int) -> None:
         """Numbers of one step. They are written in batches, the last ones when the block ends, however it ends."""
@@ -180,6 +187,10 @@ class Run:
                 warn(f"MLflow does not take metrics, they are kept for later: {_first(error)}")
             self._warned = True
 
+    def last_step(self, key: str) -> int:
+        """The last step at which MLflow holds this metric; -1 for none. After a kill -9 the newest ones are missing."""
+        return max((metric.step for metric in self._client.get_metric_history(self.id, key)), default=-1)
+
     def artifact(self, path: Path | str, folder: str = "") -> None:
         """Upload a file, into `folder` of the run's artifacts."""
         self._client.log_artifact(self.id, str(path), folder or None)
@@ -187,6 +198,10 @@ class Run:
     def artifacts(self, path: Path | str, folder: str = "") -> None:
         """Upload what a directory holds, into `folder` of the run's artifacts."""
         self._client.log_artifacts(self.id, str(path), folder or None)
+
+    def _terminate(self, number: int, frame: FrameType | None) -> None:
+        self._terminated = True
+        raise SystemExit(TERMINATED)
 
     def _open(self) -> None:
         mlflow = _mlflow()
@@ -275,13 +290,9 @@ def _mlflow() -> Any:
 def _status(error: BaseException | None) -> str:
     if error is None or (isinstance(error, SystemExit) and not error.code):
         return "FINISHED"
-    if isinstance(error, KeyboardInterrupt) or (isinstance(error, SystemExit) and error.code == 143):
+    if isinstance(error, KeyboardInterrupt) or (isinstance(error, SystemExit) and error.code == TERMINATED):
         return "KILLED"
     return "FAILED"
-
-
-def _terminate(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
 
 
 def _short(text: str) -> str:

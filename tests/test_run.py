@@ -121,6 +121,9 @@ def test_interrupted_then_resumed(command, tmp_path, number, status):
     assert [r.info.status for r in runs(tmp_path)[1]] == [expected]
     code, _, err = command(*words, "--resume")
     assert code == 0, err
-    assert [r.info.status for r in runs(tmp_path)[1]] == ["FINISHED"]
+    client, found = runs(tmp_path)
+    assert [r.info.status for r in found] == ["FINISHED"]
+    history = client.get_metric_history(found[0].info.run_id, "train/loss")
+    assert sorted({m.step for m in history}) == list(range(1, 41))  # nothing lost, also not by kill -9
     (result,) = records.glob("*/result.json")
     assert json.loads(result.read_text())["rounds"] == 40
