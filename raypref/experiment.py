@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from raypref import results
+from raypref import rehearsal, results
 from raypref.algorithms import ALGORITHMS
 from raypref.algorithms.base import State
 from raypref.clients.pool import InProcess, Inputs, Pool
@@ -81,7 +81,9 @@ def prepare(config: RunConfig) -> Inputs:
     layout = base_layout(config.model)
     federation = load(config.data, config.seed)
     data = encode_federation(federation, tokenizer, config.data.template, config.data.max_length)
-    return Inputs(config, data, choice_tokens(tokenizer, config.data.template), pad_id(tokenizer), layout)
+    inputs = Inputs(config, data, choice_tokens(tokenizer, config.data.template), pad_id(tokenizer), layout)
+    rehearsal.check(inputs)
+    return inputs
 
 
 def records(inputs: Inputs, saved: Saved) -> Iterator[Record]:

@@ -153,7 +153,7 @@ def call(module: str, *arguments: str) -> tuple[str, set[str]]:
 @pytest.mark.parametrize(
     "words",
     ["raypref.run", "raypref.sweep", "raypref.data"]
-    + [f"{module} --help" for module in ("raypref.run", "raypref.sweep", "raypref.compare", "raypref.data")],
+    + [f"{module} --help" for module in ("raypref.run", "raypref.sweep", "raypref.data")],
 )
 def test_a_question_about_usage_loads_no_heavy_library(words: str) -> None:
     printed, loaded = call(*words.split())

@@ -55,6 +55,7 @@ def test_without_a_name_it_lists_what_there_is(command):
         assert name in out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "line"),
     [
