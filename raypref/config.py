@@ -10,6 +10,7 @@ import dataclasses
 import difflib
 import hashlib
 import json
+import math
 import types
 import typing
 from collections.abc import Mapping
@@ -220,10 +221,10 @@ def override(config: RunConfig, values: Mapping[str, Any]) -> RunConfig:
 def nearest(word: str, known: typing.Iterable[str]) -> str:
     """'; did you mean 'x'?' for the closest known word, or the list of them."""
     options = sorted(known)
-    close = difflib.get_close_matches(word, options, n=1, cutoff=0.5)
-    if not close:
-        tail = {option.rsplit(".", 1)[-1]: option for option in options}
-        close = [tail[m] for m in difflib.get_close_matches(word.rsplit(".", 1)[-1], tail, n=1, cutoff=0.5)]
+    tails = {option.lstrip("-").rsplit(".", 1)[-1]: option for option in options}
+    last = word.lstrip("-").rsplit(".", 1)[-1]
+    close = [tails[last]] if last in tails else difflib.get_close_matches(word, options, n=1, cutoff=0.5)
+    close = close or [tails[m] for m in difflib.get_close_matches(last, tails, n=1, cutoff=0.5)]
     return f"; did you mean {close[0]!r}?" if close else f"; there are: {', '.join(options)}"
 
 
@@ -258,7 +259,11 @@ def _coerce(value: Any, hint: Any, dotted: str) -> Any:
 
 def validate(config: RunConfig) -> None:
     """What can be said without the data: raises `UserError` with one line that says what to do."""
-    f, e, p, o = config.federation, config.experts, config.personalization, config.optim
+    f, e, p, o, c = config.federation, config.experts, config.personalization, config.optim, config.clients
+    for dotted, value in flatten(dataclasses.asdict(config)).items():
+        numbers = value if isinstance(value, tuple) else (value,)
+        if any(isinstance(n, float) and not math.isfinite(n) for n in numbers):
+            raise UserError(f"{dotted} is {value}; it must be a finite number")
     for name, number in (
         ("federation.rounds", f.rounds),
         ("federation.cohort", f.cohort),
@@ -271,6 +276,8 @@ def validate(config: RunConfig) -> None:
         ("clients.eval_batch", config.clients.eval_batch),
         ("model.lora_r", config.model.lora_r),
         ("data.pairs_per_axis", config.data.pairs_per_axis),
+        ("data.min_rows", config.data.min_rows),
+        ("data.max_length", config.data.max_length),
     ):
         if number < 1:
             raise UserError(f"{name} is {number}; it must be at least 1")
@@ -280,6 +287,14 @@ def validate(config: RunConfig) -> None:
         raise UserError(f"model.lora_dropout is {config.model.lora_dropout}; it must be in [0, 1)")
     if not 0 < config.fedgd.w <= 1:
         raise UserError(f"fedgd.w is {config.fedgd.w}; it must be in (0, 1]")
+    if config.seed < 0:
+        raise UserError(f"seed is {config.seed}; it must not be negative")
+    if not config.model.lora_targets or config.model.lora_alpha <= 0:
+        raise UserError("model.lora_targets must name at least one module, and model.lora_alpha must be above 0")
+    if not all(0 <= beta < 1 for beta in o.betas) or o.weight_decay < 0:
+        raise UserError("optim.betas must be in [0, 1) and optim.weight_decay not negative")
+    if c.gpus_per_actor < 0 or c.cpus_per_actor < 0 or c.server_cpus < 0:
+        raise UserError("clients.gpus_per_actor, cpus_per_actor and server_cpus must not be negative")
     if o.learning_rate <= 0 or (p.learning_rate is not None and p.learning_rate <= 0):
         raise UserError("learning rates must be above 0")
     if not (config.data.validation > 0 and config.data.test > 0 and config.data.validation + config.data.test < 1):

@@ -147,13 +147,15 @@ def run(
         inputs = prepare(config)
         for note in inputs.data.notes:
             say(f"note: {note}")
-        state, used, personalized = store.resume(algorithm.state)
+        state, used, personalized = store.resume(algorithm.state, inputs.data.digest)
         saved = Saved(state, used, frozenset(personalized))
         if track and state is not None:  # what a kill -9 kept from being tracked
             known = track.last_step("train/loss")
             for line in store.lines():
                 if line["round"] > known and "metrics" in line:
                     track.metrics(line["metrics"], step=line["round"])
+        if config.clients.backend == "ray":
+            say(f"starting Ray: a server actor and {inputs.placement.workers} client actors")
         with Shown(bar, config.algorithm) as shown:
             last = time.monotonic()
             for record in stream(inputs, saved):
@@ -173,9 +175,11 @@ def run(
                     case Personalized():
                         store.personalized(record, seconds)
                         shown.advance(len(record.clients))
+        result = store.finish(inputs.data, algorithm.weights)
+        for doubt in results.doubts(result):
+            say(f"warning: {doubt}")
         if adapters:
             store.export(inputs.layout, inputs.data.ids)
-        store.finish(inputs.data, algorithm.weights)
     publish(store, track)
     return store.result()
 

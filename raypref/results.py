@@ -1,6 +1,7 @@
 """The folder of one run: what is saved while it goes, what it leaves when it is done.
 
 config.json                  the configuration
+data.json                    a digest of the data as it was read
 state.safetensors            state after the last round, with its round, budget and configuration key inside
 records.jsonl                a line a round: metrics, budget, group assignment where it changed
 initialization.safetensors   what every client starts its personalization from
@@ -12,10 +13,12 @@ adapters/                    the same parameters as PEFT folders
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import torch
@@ -46,9 +49,16 @@ class Store:
     def result(self) -> dict[str, Any]:
         return checkpoint.read_json(self.folder / "result.json")
 
-    def resume(self, kind: type[State]) -> tuple[State | None, Usage, list[int]]:
-        """The last saved state, the budget spent by then, and the clients already personalized."""
+    def resume(self, kind: type[State], data: str) -> tuple[State | None, Usage, list[int]]:
+        """The last saved state, the budget spent by then, and the clients already personalized.
+
+        data: the digest of the encoded data; `UserError` where what was saved was trained on other data.
+        """
+        known = self.folder / "data.json"
+        if known.exists() and checkpoint.read_json(known)["digest"] != data:
+            raise UserError(f"the data changed since {self.folder} was begun; leave --resume out to start anew")
         checkpoint.write_json(self.folder / "config.json", to_dict(self.config))
+        checkpoint.write_json(known, {"digest": data})
         state, used = None, Usage()
         if (self.folder / "state.safetensors").exists():
             tensors, values = checkpoint.load(self.folder / "state.safetensors")
@@ -170,6 +180,15 @@ class Store:
 
 
 def safe_name(client: str) -> str:
-    """A client id as a file name: other than letters, digits, '.', '_' and '-' become %XX, so that names stay apart."""
-    name = "".join(ch if ch.isalnum() or ch in "._-" else f"%{ord(ch):02X}" for ch in client)
-    return f"%2E{name[1:]}" if name.startswith(".") else name
+    """A client id as a file name, different ids apart: bytes other than ASCII letters, digits, '.', '_' and '-' become
+    %XX (as in a URL), a leading dot %2E, and a name too long for a file system ends in a hash instead."""
+    name = quote(client, safe="").replace("~", "%7E")
+    name = f"%2E{name[1:]}" if name.startswith(".") else name
+    return name if len(name) <= 120 else f"{name[:100]}~{hashlib.sha256(client.encode()).hexdigest()[:16]}"
+
+
+def doubts(result: dict[str, Any]) -> list[str]:
+    """What a person should know before believing the result."""
+    losses = np.asarray(result["test"]["loss"])
+    broken = int((~np.isfinite(losses)).any(axis=1).sum())
+    return [f"the loss of {broken} clients is not finite; try a lower learning rate"] if broken else []

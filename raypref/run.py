@@ -144,6 +144,8 @@ def working_folder() -> Path:
 def output_folder(out: Path | None) -> Path:
     """The absolute base of run folders, made and found writable, else `UserError`."""
     folder = (working_folder() / "runs" if out is None else out.expanduser()).absolute()
+    if folder.is_file():
+        raise UserError(f"--out {folder} is a file; give a folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

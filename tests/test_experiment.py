@@ -12,7 +12,7 @@ import torch
 from raypref import checkpoint, experiment
 from raypref.algorithms.base import State
 from raypref.config import UserError, override, to_dict
-from raypref.results import Store, safe_name
+from raypref.results import Store, doubts, safe_name
 from raypref.rng import stream
 
 
@@ -114,9 +114,21 @@ def test_stop_at_a_known_place_then_resume(tiny, tmp_path, whole, stop):
 
 
 def test_another_configuration_is_refused(tiny, tmp_path):
-    Store(tmp_path, tiny).resume(State)
+    Store(tmp_path, tiny).resume(State, "digest")
     with pytest.raises(UserError, match="holds a run of another configuration"):
         Store(tmp_path, override(tiny, {"seed": 5}))
+
+
+def test_data_that_changed_are_not_mixed_into_a_resume(tiny, tmp_path):
+    Store(tmp_path, tiny).resume(State, "one")
+    Store(tmp_path, tiny).resume(State, "one")
+    with pytest.raises(UserError, match="the data changed"):
+        Store(tmp_path, tiny).resume(State, "other")
+
+
+def test_a_result_that_cannot_be_believed_is_said():
+    fine, broken = {"test": {"loss": [[0.7, 0.6]]}}, {"test": {"loss": [[0.7, float("nan")], [0.7, 0.6]]}}
+    assert doubts(fine) == [] and "loss of 1 clients" in doubts(broken)[0]
 
 
 def test_where_it_runs_is_not_part_of_the_key(tiny):
@@ -143,7 +155,9 @@ def test_a_state_file_is_whole_or_absent(tmp_path, monkeypatch):
 
 def test_client_names_as_folders():
     assert safe_name("w01.5-x") == "w01.5-x"
-    assert safe_name("a/b") == "a%2Fb" and safe_name("..") == "%2E."
+    assert safe_name("a/b") == "a%2Fb" and safe_name("..") == "%2E." and safe_name("é") == "%C3%A9"
+    long = [safe_name("界" * n) for n in (200, 201)]
+    assert len(set(long)) == 2 and max(map(len, long)) < 200
 
 
 def test_errors_say_what_to_do(tiny, tmp_path):
@@ -151,6 +165,11 @@ def test_errors_say_what_to_do(tiny, tmp_path):
         ({"federation.cohort": 11}, "federation.cohort is 11 but there are 10 clients"),
         ({"experts.K": 11}, "experts.K is 11 but there are 10 clients"),
         ({"experts.T": 3}, "try --federation.rounds 6"),
+        ({"optim.learning_rate": float("nan")}, "must be a finite number"),
+        ({"optim.betas": (1.0, 2.0)}, r"optim.betas must be in \[0, 1\)"),
+        ({"model.lora_targets": ()}, "must name at least one module"),
+        ({"clients.gpus_per_actor": -1.0}, "must not be negative"),
+        ({"seed": -1}, "seed is -1"),
         ({"algorithm": "fedgdd"}, "did you mean 'fedgd'"),
         ({"model.base": str(tmp_path)}, "has no tokenizer"),
         ({"data.source": str(tmp_path / "no.jsonl")}, "no.jsonl"),

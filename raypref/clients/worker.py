@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from raypref.config import RunConfig
+from raypref.config import RunConfig, UserError
 from raypref.data.encode import EncodedClient, EncodedFold
 from raypref.models.selector import Dropout, Selector, load_selector
 from raypref.objectives.choice import choice_loss, metrics, order_margins
@@ -31,6 +31,8 @@ class Worker:
         self.config = config
         self.clients = dict(clients)
         self.device = "cuda" if config.clients.gpus_per_actor > 0 else "cpu"
+        if self.device == "cuda" and not torch.cuda.is_available():
+            raise UserError("clients.gpus_per_actor is above 0 but there is no GPU here; set it to 0 to train on CPUs")
         self.selector: Selector = load_selector(config.model, choice_ids, pad, self.device)
 
     def train(self, stack: Sequence[int], rows: np.ndarray, round: int) -> tuple[np.ndarray, np.ndarray]:

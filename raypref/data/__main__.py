@@ -63,6 +63,8 @@ def check(args: Check) -> int:
     print(*report.lines(), sep="\n")
     if not report.federation.clients:
         raise UserError(f"{config.source}: no client is left, so nothing could be trained")
+    if report.starved:
+        raise UserError(f"{config.source}: a run would stop at {len(report.starved)} clients; raise data.max_length")
     return int(args.strict and report.unusable > 0)
 
 

@@ -6,6 +6,7 @@ the parity of the index; nothing of it is in the text (tested).
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -89,6 +90,15 @@ class EncodedFederation:
     clients: tuple[EncodedClient, ...]
     counts: Counts
     notes: tuple[str, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """Hex of all clients, folds and tokens: equal where training would see the same."""
+        told = hashlib.sha256(repr((self.ids, self.groups, self.group_of.tolist())).encode())
+        for client in self.clients:
+            for fold in map(client.fold, FOLDS):
+                told.update(fold.offsets.tobytes() + fold.tokens.tobytes())
+        return told.hexdigest()
 
     def sizes(self, fold: str = "train") -> np.ndarray:
         """int64 [C], pairs (S2: N_c for the training fold)."""

@@ -173,6 +173,11 @@ def assemble(rows: Iterable[Row], config: DataConfig) -> tuple[Federation, Count
         elif empty:
             why = f"no pair in {' or '.join(empty)}"
         else:
+            if config.group_column and not groups[name]:
+                raise UserError(
+                    f"client {name!r} has no value in column {config.group_column!r}; give every client its group, or "
+                    "leave data.group_column empty"
+                )
             clients.append(Client(name, "".join(groups[name]), **parts))
             assigned += zip(keys, folds, strict=True)
             continue
@@ -275,7 +280,7 @@ def _comparison(row: Row) -> tuple[Any, Any, Any, Any]:
 def _tables(name: str) -> list[Any]:
     """The source as tables of `datasets`, one for each of its own splits: we cut folds ourselves."""
     path = Path(name).expanduser()
-    suffix = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
+    suffix = ("".join(path.suffixes[-2:]) if path.suffix.lower() == ".gz" else path.suffix).lower()
     if not path.exists() and (suffix in READERS or name.startswith((".", "/", "~"))):
         raise UserError(f"{name}: there is no such file")
     if path.is_file() and suffix not in READERS:

@@ -144,6 +144,8 @@ def load_tokenizer(base: str) -> Any:
     from transformers import AutoTokenizer
 
     path = base_path(base)
+    if path.startswith((".", "/", "~")) and not Path(path).is_dir():
+        raise UserError(f"model.base={base!r}: there is no such folder")
     files = ("tokenizer.json", "tokenizer.model", "vocab.json")
     if Path(path).is_dir() and not any((Path(path) / name).exists() for name in files):
         raise UserError(f"model folder {base!r} has no tokenizer; save the base's tokenizer there (save_pretrained)")
