@@ -17,6 +17,8 @@ def cluster(tmp_path_factory):
     ray.shutdown()
 
 
+pytestmark = pytest.mark.slow
+
 FEW = {"data.group_sizes": (1, 1, 1, 1), "federation.cohort": 3, "experts.K": 2}
 
 
