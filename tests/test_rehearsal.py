@@ -1,5 +1,7 @@
 """What is foretold of a run is what the run then takes."""
 
+import dataclasses
+
 import pytest
 
 from raypref import checkpoint, experiment
@@ -37,7 +39,10 @@ def test_time_adds_up_over_stacks_and_runs_side_by_side_over_actors(tiny):
 
 
 def test_what_could_not_run_is_refused(tiny):
-    inputs = experiment.prepare(override(tiny, {"experts.T": 3}))
+    fits = experiment.prepare(tiny)
+    inputs = dataclasses.replace(fits, config=override(tiny, {"experts.T": 3}))
+    with pytest.raises(UserError, match=r"experts\.T to divide"):
+        experiment.prepare(inputs.config)
     for refuse in (check, lambda given: rehearse(given, Costs())):
         with pytest.raises(UserError, match=r"experts\.T to divide"):
             refuse(inputs)
