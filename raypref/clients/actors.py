@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 import os
+import signal
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -29,7 +31,12 @@ def start_ray() -> None:
     """Join the cluster that is named or running, or else start one on this machine."""
     if not ray.is_initialized():
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
         ray.init(log_to_driver=False, logging_level="ERROR", include_dashboard=False)
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in handlers.items():  # Ray puts its own in their place, which abort the process
+                if handler is not None:
+                    signal.signal(number, handler)
 
 
 def bundles(config: RunConfig, clients: int) -> list[dict[str, float]]:
