@@ -242,13 +242,12 @@ def check_cluster(wanted: Sequence[list[dict[str, float]]], folder: Path, to: Tr
     token = folder / f".seen-by-all-{uuid.uuid4().hex}"
     token.touch()
     try:
-        asked = {
-            node["NodeManagerHostname"]: sees.options(
-                scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-            ).remote(token)
+        asked = [  # by node, not by host: two nodes of one machine may see different folders
+            sees.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote(token)
             for node in nodes
-        }
-        blind = [host for host, answer in asked.items() if not ray.get(answer, timeout=120)]
+        ]
+        saw = ray.get(asked, timeout=120)
+        blind = [node["NodeManagerHostname"] for node, seen in zip(nodes, saw, strict=True) if not seen]
     except ray.exceptions.GetTimeoutError as error:
         raise UserError("a node of the cluster does not answer; see `ray status`") from error
     finally:
