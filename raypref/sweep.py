@@ -188,19 +188,17 @@ def locked(folder: Path) -> Iterator[None]:
 
 def bundles(trials: Sequence[Trial]) -> dict[str, list[dict[str, float]]]:
     """What each trial asks of Ray, by folder name. Raises `UserError` on whatever could not run."""
-    from raypref import rehearsal
     from raypref.clients import actors
 
     wanted = {}
     for trial, inputs in prepared(trials):
-        rehearsal.check(inputs)
         wanted[trial.folder.name] = actors.bundles(trial.config, len(inputs.sizes))
     return wanted
 
 
 def prepared(trials: Sequence[Trial]) -> Iterator[tuple[Trial, Inputs]]:
     """Every trial with its inputs, trials of the same data together, so that each data set is read once and let go."""
-    from raypref import experiment
+    from raypref import experiment, rehearsal
     from raypref.models.selector import base_layout
 
     def data(trial: Trial) -> str:
@@ -214,7 +212,9 @@ def prepared(trials: Sequence[Trial]) -> Iterator[tuple[Trial, Inputs]]:
         for trial in others:
             experiment.check(trial.config)
             layout = base_layout(trial.config.model) if trial.config.model != first.config.model else inputs.layout
-            yield trial, dataclasses.replace(inputs, config=trial.config, layout=layout)
+            own = dataclasses.replace(inputs, config=trial.config, layout=layout)
+            rehearsal.check(own)  # as `prepare` did for the first
+            yield trial, own
 
 
 def check_cluster(wanted: Sequence[list[dict[str, float]]], folder: Path, to: Tracker | None) -> None:
@@ -452,7 +452,6 @@ def forecast(trials: Sequence[Trial]) -> int:
     costs = rehearsal.Costs()
     runs, asked = [], []
     for trial, inputs in prepared(missing):
-        rehearsal.check(inputs)
         if not runs and (machine["GPU"] or not trial.config.clients.gpus_per_actor):
             costs = rehearsal.measure(inputs)
         runs.append(rehearsal.rehearse(inputs, costs))
