@@ -27,13 +27,15 @@ class DataConfig:
     """Where the preference pairs come from and how a client's pairs are split."""
 
     source: str = "synthetic"
-    """`synthetic` (the embedded generator), a path to JSONL, JSONL.gz, CSV or Parquet, or a hub data set id."""
+    """`synthetic` (the embedded generator), a JSONL, JSON, CSV or Parquet file or a folder of them, or a hub id
+    (`OWNER/NAME`, or `OWNER/NAME:CONFIGURATION`). Pairs without people (`python -m raypref.data synthesize`) are dealt
+    to the synthetic clients."""
     group_sizes: tuple[int, ...] = (15, 15, 5, 5)
-    """Synthetic only: clients in G1 to G4 (S2 2.3: 10/10/10/10 balanced, 15/15/5/5 imbalanced)."""
+    """Synthetic or synthesized: clients in G1 to G4 (S2 2.3: 10/10/10/10 balanced, 15/15/5/5 imbalanced)."""
     pairs_per_axis: int = 100
-    """Synthetic only: pairs each client holds on each style axis, all folds together (S2 2.3: 650)."""
+    """Synthetic or synthesized: pairs each client holds on each style axis, all folds together (S2 2.3: 650)."""
     axes: tuple[str, ...] = ("education", "humor")
-    """Synthetic only: the style axes whose combinations form the groups (S2 2.3)."""
+    """Synthetic or synthesized: the style axes whose combinations form the groups (S2 2.3)."""
     client_column: str = "client_id"
     """Column that names the person behind a choice; empty: all rows are one client's."""
     group_column: str = ""
@@ -53,6 +55,11 @@ class DataConfig:
     may then cross folds between people, which is counted and said. (0, 0): off."""
     min_rows: int = 1
     """Clients with fewer usable pairs than this are left out (and named by `python -m raypref.data check`)."""
+    cover_column: str = ""
+    """Column in whose every value a client must have `cover_min_rows` usable rows, or is left out; empty: off (S2 2.3:
+    `split`, TL;DR's own train, valid1 and valid2, which decides who takes part but not our folds)."""
+    cover_min_rows: int = 1
+    """Usable rows that a client needs in each value of `cover_column` (S2 2.3: 100, which leaves 34 people)."""
     template: Literal["hh", "tldr", "short"] = "short"
     """Wording of the comparison prompt: `hh` is S1 D.1.1 verbatim, `tldr` asks about summaries, `short` is for tiny
     bases."""
@@ -112,7 +119,7 @@ class ExpertsConfig:
     K: int = 4
     """Experts (S2 A.2)."""
     T: int = 10
-    """Rounds between two reassignments (S2 A.2: 20). FedGD: T must divide R/2."""
+    """Rounds between two reassignments (S2 A.2: 20). FedGD: T must divide R/2; FedBiscuit: each expert's warm-up."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +133,16 @@ class FedGDConfig:
 
 
 @dataclass(frozen=True)
+class SoftFLConfig:
+    """Soft-FL's orthogonal adapter start (S2 B.3)."""
+
+    epsilon: float = 0.005
+    """ε: a layer's update starts at ε times the Frobenius norm of its frozen weight."""
+    jitter: float = 0.01
+    """Expert k (from 0) starts (1 + jitter · k) times as large."""
+
+
+@dataclass(frozen=True)
 class PersonalizationConfig:
     """Every client fine-tunes its initialization on its own pairs, with one optimizer state throughout (S2 2.1)."""
 
@@ -133,6 +150,18 @@ class PersonalizationConfig:
     """Local steps t at which acc^t is read (S2: every 10 up to 80; up to 240 on TL;DR). Read-outs, not restarts."""
     learning_rate: float | None = None
     """None: the learning rate of the global phase."""
+
+
+@dataclass(frozen=True)
+class DiagnosticsConfig:
+    """Gradient quotient and headroom (S2 2.2). A mark costs about what a client's personalization does."""
+
+    marks: tuple[int, ...] = ()
+    """Local steps t, some of `personalization.marks`, at which they are computed; 0 is the initialization (S2 Tables 1,
+    2, 5); empty: nowhere."""
+    eta: float | None = None
+    """η of the plain gradient step; both quantities grow with it (S2 does not say it). None: the learning rate of the
+    personalization."""
 
 
 @dataclass(frozen=True)
@@ -156,6 +185,9 @@ class ClientsConfig:
     """torch threads of a process that trains."""
     eval_batch: int = 256
     """Comparisons in one evaluation pass."""
+    pooled_workers: int = 1
+    """Processes that train a pooled model (CL, Multi-CL) together, each on its share of every batch: above 1 by Ray
+    Train, each asking for an actor's share; 1: a client actor."""
 
 
 @dataclass(frozen=True)
@@ -172,14 +204,16 @@ class RunConfig:
     optim: OptimConfig = field(default_factory=OptimConfig)
     experts: ExpertsConfig = field(default_factory=ExpertsConfig)
     fedgd: FedGDConfig = field(default_factory=FedGDConfig)
+    soft_fl: SoftFLConfig = field(default_factory=SoftFLConfig)
     personalization: PersonalizationConfig = field(default_factory=PersonalizationConfig)
+    diagnostics: DiagnosticsConfig = field(default_factory=DiagnosticsConfig)
     clients: ClientsConfig = field(default_factory=ClientsConfig)
 
     @property
     def key(self) -> str:
         """Eight hex digits that name what is computed (where it runs, `clients`, left out but for the stacking)."""
         value = to_dict(self)
-        for where in ("backend", "gpus_per_actor", "cpus_per_actor", "server_cpus", "threads"):
+        for where in ("backend", "gpus_per_actor", "cpus_per_actor", "server_cpus", "threads", "pooled_workers"):
             del value["clients"][where]
         return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:8]
 
@@ -274,15 +308,25 @@ def validate(config: RunConfig) -> None:
         ("clients.stack", config.clients.stack),
         ("clients.threads", config.clients.threads),
         ("clients.eval_batch", config.clients.eval_batch),
+        ("clients.pooled_workers", config.clients.pooled_workers),
         ("model.lora_r", config.model.lora_r),
         ("data.pairs_per_axis", config.data.pairs_per_axis),
         ("data.min_rows", config.data.min_rows),
+        ("data.cover_min_rows", config.data.cover_min_rows),
         ("data.max_length", config.data.max_length),
     ):
         if number < 1:
             raise UserError(f"{name} is {number}; it must be at least 1")
     if list(p.marks) != sorted(set(p.marks)) or not p.marks or p.marks[0] < 0:
         raise UserError(f"personalization.marks is {p.marks}; give rising step counts such as 0 10 20")
+    if list(config.diagnostics.marks) != sorted(set(config.diagnostics.marks) & set(p.marks)):
+        raise UserError(
+            f"diagnostics.marks is {config.diagnostics.marks}; give some of personalization.marks {p.marks}, rising"
+        )
+    if config.diagnostics.eta is not None and config.diagnostics.eta <= 0:
+        raise UserError(f"diagnostics.eta is {config.diagnostics.eta}; it must be above 0")
+    if config.soft_fl.epsilon <= 0 or config.soft_fl.jitter < 0:
+        raise UserError("soft_fl.epsilon must be above 0 and soft_fl.jitter not negative")
     if not 0 <= config.model.lora_dropout < 1:
         raise UserError(f"model.lora_dropout is {config.model.lora_dropout}; it must be in [0, 1)")
     if not 0 < config.fedgd.w <= 1:
@@ -299,5 +343,7 @@ def validate(config: RunConfig) -> None:
         raise UserError("learning rates must be above 0")
     if not (config.data.validation > 0 and config.data.test > 0 and config.data.validation + config.data.test < 1):
         raise UserError("data.validation and data.test must be above 0 and leave something for training")
+    if config.data.cover_min_rows > 1 and not config.data.cover_column:
+        raise UserError("data.cover_min_rows counts rows in each value of data.cover_column; name that column, too")
     if config.clients.clients_per_actor < 0:
         raise UserError(f"clients.clients_per_actor is {config.clients.clients_per_actor}; 0 means all clients in one")

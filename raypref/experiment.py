@@ -19,6 +19,7 @@ import torch
 from raypref import rehearsal, results
 from raypref.algorithms import ALGORITHMS
 from raypref.algorithms.base import State
+from raypref.algorithms.centralized import CL
 from raypref.clients.pool import InProcess, Inputs, Pool
 from raypref.clients.protocol import Personalized, Usage
 from raypref.config import RunConfig, UserError, nearest, validate
@@ -72,6 +73,19 @@ def check(config: RunConfig) -> None:
     validate(config)
     if config.algorithm not in ALGORITHMS:
         raise UserError(f"unknown algorithm {config.algorithm!r}{nearest(config.algorithm, ALGORITHMS)}")
+    if trains_together(config):
+        if config.clients.backend != "ray":
+            raise UserError("clients.pooled_workers above 1 needs Ray; add --clients.backend ray, or set it to 1")
+        if config.optim.batch_size < config.clients.pooled_workers:
+            raise UserError(
+                f"clients.pooled_workers is {config.clients.pooled_workers}, but a batch has only "
+                f"{config.optim.batch_size} pairs to share out; lower it, or raise --optim.batch-size"
+            )
+
+
+def trains_together(config: RunConfig) -> bool:
+    """Whether Ray Train's processes share the batches of this run."""
+    return config.clients.pooled_workers > 1 and issubclass(ALGORITHMS[config.algorithm], CL)
 
 
 def prepare(config: RunConfig) -> Inputs:
@@ -120,7 +134,10 @@ def stream(inputs: Inputs, saved: Saved) -> Iterator[Record]:
         from raypref.clients import actors
 
         actors.start_ray()
-        actors.check_fits(actors.bundles(inputs.config, len(inputs.sizes)))
+        wanted = actors.bundles(inputs.config, len(inputs.sizes))
+        if trains_together(inputs.config):  # Ray Train asks for its processes on top
+            wanted += wanted[-1:] * inputs.config.clients.pooled_workers
+        actors.check_fits(wanted)
         yield from actors.stream_from_server(inputs.config, records, inputs, saved)
     else:
         yield from records(inputs, saved)

@@ -68,17 +68,23 @@ class Counting(Pool):
 
     def call(self, worker: int, method: str, *args: Any) -> tuple[int, float, Any]:
         """(worker, seconds, result)"""
+        if method == "hold":
+            return worker, 0.0, None
+        if method == "weight_norms":
+            return worker, 0.0, {segment.name.rpartition(".")[0]: 1.0 for segment in self.layout.segments}
         clients, rows = args[0], args[1]
         n = len(clients)
         if method == "train":
             steps = n * self.config.federation.local_steps
             return worker, steps * self.costs.step, (rows, np.zeros(n))
+        if method == "train_pooled":
+            return worker, n * (args[4] - args[3]) * self.costs.step, (rows, args[2], np.zeros(n))
         if method == "evaluate":
             judged = len(rows) * self._comparisons(clients, args[2])
             return worker, judged * self.costs.comparison, {name: np.zeros((len(rows), n)) for name in METRICS}
         marks = self.config.personalization.marks
         judged = len(marks) * sum(self._comparisons(clients, fold) for fold in EVALUATED)
-        return worker, n * marks[-1] * self.costs.step + judged * self.costs.comparison, (rows, {})
+        return worker, n * marks[-1] * self.costs.step + judged * self.costs.comparison, (rows, {}, [None] * n, {})
 
     def gather(self, calls: Sequence[tuple[int, float, Any]]) -> list[Any]:
         busy = [0.0] * self.placement.workers
@@ -98,30 +104,32 @@ def check(inputs: Inputs) -> None:
 
 def rehearse(inputs: Inputs, costs: Costs) -> Forecast:
     """Go through the whole run; raises `UserError` as `check` does."""
-    # Bytes are linear in the width of a row, so two narrow rows tell those of a wide one, and cost nothing.
-    one, two = _narrow(inputs, costs, 1), _narrow(inputs, costs, 2)
+    # Bytes are linear in the width of a row, so two narrow rows tell those of a wide one, and cost nothing. They are
+    # wide enough for K orthogonal adapters (Soft-FL).
+    r, side = inputs.config.model.lora_r, inputs.config.experts.K * inputs.config.model.lora_r
+    one, two = (_narrow(inputs, costs, Segment("base.lora_A", (r, n * side))) for n in (1, 2))
 
     def at_width(a: int, b: int) -> int:
-        return a + (b - a) * (inputs.layout.width - 1)
+        return a + (b - a) * (inputs.layout.width - r * side) // (r * side)
 
     used = Usage(*map(at_width, dataclasses.astuple(one.used), dataclasses.astuple(two.used)))
     return dataclasses.replace(one, width=inputs.layout.width, used=used, state=at_width(one.state, two.state))
 
 
-def _narrow(inputs: Inputs, costs: Costs, width: int) -> Forecast:
-    """The run with rows of `width`, step by step as in `raypref.experiment.records`."""
-    layout = Layout((Segment("lora_A", (1, width)),))
+def _narrow(inputs: Inputs, costs: Costs, segment: Segment) -> Forecast:
+    """The run with rows of one segment, step by step as in `raypref.experiment.records`."""
+    layout = Layout((segment,))
     clients = Counting(dataclasses.replace(inputs, layout=layout), costs)
     algorithm = ALGORITHMS[inputs.config.algorithm](inputs.config, clients)
-    state, rounds = algorithm.init(), 0
+    state = algorithm.init()
     while state.round < algorithm.rounds:
         state, _ = algorithm.round(state)
-        rounds += 1
     algorithm.initialization(state)
     for stack in clients.stacks():
-        clients.personalize(stack, torch.zeros(len(stack), width))
+        clients.personalize(stack, torch.zeros(len(stack), layout.width))
     tensors, _ = checkpoint.take_apart(state)
-    return Forecast(width, rounds, clients.used, clients.seconds, sum(t.nbytes for t in tensors.values()))
+    held = sum(t.nbytes for t in tensors.values())
+    return Forecast(layout.width, clients.used.rounds, clients.used, clients.seconds, held)
 
 
 def measure(inputs: Inputs) -> Costs:

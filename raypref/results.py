@@ -93,7 +93,11 @@ class Store:
     def personalized(self, done: Personalized, seconds: float) -> None:
         tensors = {"clients": torch.tensor(done.clients), "rows": done.rows}
         for fold, curves in done.curves.items():
-            tensors |= {f"{fold}/{name}": torch.tensor(values) for name, values in curves.items()}
+            tensors |= {f"curves/{fold}/{name}": torch.tensor(values) for name, values in curves.items()}
+        for i, c in enumerate(done.clients):
+            tensors[f"margins/{c}"] = torch.tensor(done.margins[i])
+            for mark, found in done.diagnoses.items():
+                tensors |= {f"diagnostics/{mark}/{name}/{c}": torch.tensor(v) for name, v in found[i].items()}
         checkpoint.save(
             self.folder / "clients" / f"{int(done.clients[0]):05d}.safetensors", tensors, {"seconds": seconds}
         )
@@ -118,10 +122,19 @@ class Store:
         if clients[order].tolist() != list(range(len(data.clients))):
             raise RuntimeError(f"{self.folder}: {len(clients)} personalized clients saved of {len(data.clients)}")
         curves: dict[str, dict[str, Any]] = {"validation": {}, "test": {}}
+        diagnostics: dict[int, dict[str, list[Any]]] = {}
+        margins: list[Any] = [None] * len(order)
         for name in parts[0]:
-            if "/" in name:
-                fold, metric = name.split("/")
+            if name.startswith("curves/"):
+                _, fold, metric = name.split("/")
                 curves[fold][metric] = torch.cat([p[name] for p in parts])[order].tolist()
+        for name, values in (item for part in parts for item in part.items()):
+            match name.split("/"):
+                case "margins", c:
+                    margins[int(c)] = _rounded(values)
+                case "diagnostics", mark, what, c:
+                    at = diagnostics.setdefault(int(mark), {})
+                    at.setdefault(what, [None] * len(order))[int(c)] = _rounded(values)
         lines = self.lines()
         assignment = lines[-1]["assignment"] if lines else None
         known = assignment is not None and len(data.groups) > 0
@@ -137,7 +150,6 @@ class Store:
             "assignment": assignment,
             "ari": adjusted_rand_index(np.asarray(assignment), data.group_of) if known else None,
             "weights": weights,
-            "rounds": sum("metrics" in line for line in lines),
             **used,
             "seconds": {
                 "rounds": sum(line.get("seconds", 0.0) for line in lines),
@@ -145,6 +157,8 @@ class Store:
             },
             "marks": list(self.config.personalization.marks),
             **curves,
+            "margins": {"test": margins},
+            "diagnostics": [{"mark": mark, **found} for mark, found in sorted(diagnostics.items())],
             "notes": list(data.notes),
         }
         checkpoint.write_json(self.folder / "result.json", result)
@@ -177,6 +191,11 @@ class Store:
         if (self.folder / "records.jsonl").exists():
             text = "".join(json.dumps(line) + "\n" for line in lines)
             checkpoint.write_bytes(self.folder / "records.jsonl", text.encode())
+
+
+def _rounded(values: torch.Tensor) -> list[Any]:
+    """As lists of six significant digits: float32 holds hardly more, and the file stays small."""
+    return json.loads(json.dumps(values.tolist()), parse_float=lambda text: float(f"{float(text):.6g}"))
 
 
 def safe_name(client: str) -> str:

@@ -104,6 +104,11 @@ def command(argv: list[str]) -> int:
         raise UserError("a sweep runs on Ray, so clients.backend must be 'ray'; raypref.run runs one trial without")
     if options.config.clients.server_cpus <= 0:
         raise UserError("clients.server_cpus must be above 0 in a sweep: a placement group has no empty bundles")
+    if options.config.clients.pooled_workers > 1:
+        raise UserError(
+            "clients.pooled_workers must be 1 in a sweep: Ray Train asks for places of its own, for which trials that "
+            "hold all others would wait for ever; train such a model with raypref.run"
+        )
 
     from raypref.evaluation.ranking import BEST
 
@@ -202,8 +207,8 @@ def prepared(trials: Sequence[Trial]) -> Iterator[tuple[Trial, Inputs]]:
     from raypref.models.selector import base_layout
 
     def data(trial: Trial) -> str:
-        seed = trial.config.seed if trial.config.data.source == "synthetic" else 0  # the only one that a seed makes
-        return repr((trial.config.data, trial.config.model.base, seed))
+        # Synthetic and dealt data depend on the seed; other data are then read once a seed, which costs little.
+        return repr((trial.config.data, trial.config.model.base, trial.config.seed))
 
     for _, group in groupby(sorted(trials, key=data), data):
         first, *others = group

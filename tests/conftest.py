@@ -54,6 +54,7 @@ def tiny(tiny_base) -> RunConfig:
         RunConfig(),
         {
             "model.base": str(tiny_base),
+            "model.lora_r": 2,  # four orthogonal adapters (Soft-FL) fit its narrowest layer, of 8
             "data.group_sizes": (3, 3, 2, 2),
             "data.pairs_per_axis": 20,
             "federation.rounds": 4,

@@ -81,6 +81,13 @@ def check_cohort(config: RunConfig, clients: Clients) -> None:
         )
 
 
+def check_experts(config: RunConfig, clients: Clients) -> None:
+    """`UserError` where there are more experts than clients."""
+    K, count = config.experts.K, len(clients.sizes)
+    if count < K:
+        raise UserError(f"experts.K is {K} but there are {count} clients; set --experts.K to at most {count}")
+
+
 def check_groups_known(config: RunConfig, clients: Clients) -> None:
     """`UserError` where an oracle is asked for without true groups."""
     if not clients.groups:

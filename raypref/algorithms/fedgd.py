@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from raypref.algorithms.base import Metrics, State
-from raypref.algorithms.fedavg import check_cohort, check_groups_known
+from raypref.algorithms.fedavg import check_cohort, check_experts, check_groups_known
 from raypref.clients.protocol import Clients
 from raypref.config import RunConfig, UserError
 from raypref.data.federation import members
@@ -50,9 +50,8 @@ class FedGD:
     def __init__(self, config: RunConfig, clients: Clients) -> None:
         self.config, self.clients = config, clients
         check_cohort(config, clients)
-        K, T, R, count = config.experts.K, config.experts.T, config.federation.rounds, len(clients.sizes)
-        if count < K:
-            raise UserError(f"experts.K is {K} but there are {count} clients; set --experts.K to at most {count}")
+        check_experts(config, clients)
+        T, R = config.experts.T, config.federation.rounds
         if R % 2 or (R // 2) % T:
             raise UserError(
                 f"FedGD needs experts.T to divide federation.rounds / 2, but T is {T} and rounds {R}; "

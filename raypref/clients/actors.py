@@ -9,18 +9,23 @@ from __future__ import annotations
 import math
 import os
 import signal
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import ray
+import torch
 from ray.util import get_current_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+from torch import Tensor
 
-from raypref.clients.pool import Inputs, Pool
-from raypref.clients.worker import Worker
+from raypref.clients.pool import Inputs, Pool, pooled
+from raypref.clients.worker import Share, Worker
 from raypref.config import RunConfig, UserError
+from raypref.data.encode import EncodedClient
 
 KINDS = ("CPU", "GPU")
 PATIENCE = 30.0
@@ -126,6 +131,22 @@ class ActorClients(Pool):
         ]
         self.nodes = wait_for([actor.ready.remote() for actor in self.actors], "client actors")
 
+    def run_pooled(
+        self, pools: Sequence[np.ndarray], rows: np.ndarray, moments: np.ndarray, begin: int, end: int
+    ) -> tuple[Tensor, Tensor, np.ndarray]:
+        """By a client actor each, or with `clients.pooled_workers` above 1 by that many processes together."""
+        if self.config.clients.pooled_workers == 1:
+            return super().run_pooled(pools, rows, moments, begin, end)
+        virtual = dict(enumerate(pooled(self.inputs.data.clients, pools), self.placement.clients))
+        parts = []
+        for start in range(0, len(pools), self.placement.stack):
+            ks = np.arange(start, min(start + self.placement.stack, len(pools)))
+            ids = self.placement.clients + ks
+            task = PooledTask(self.inputs, {int(i): virtual[i] for i in ids}, rows[ks], moments[ks], begin, end)
+            parts.append(by_ray_train(task))
+        trained, after, losses = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return torch.from_numpy(trained), torch.from_numpy(after), losses
+
     def call(self, worker: int, method: str, *args: Any) -> Any:
         return self.actors[worker].do.remote(method, *args)
 
@@ -138,6 +159,68 @@ class ActorClients(Pool):
     def close(self) -> None:
         for actor in self.actors:
             ray.kill(actor)
+
+
+@dataclass(frozen=True)
+class PooledTask:
+    """Steps `begin` to `end` of some virtual clients, for a group of processes; else as `Worker.train_pooled`."""
+
+    inputs: Inputs
+    virtual: dict[int, EncodedClient]
+    rows: np.ndarray
+    moments: np.ndarray
+    begin: int
+    end: int
+
+
+def by_ray_train(task: PooledTask) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The task by a `TorchTrainer` of `clients.pooled_workers` processes, each on its share of every batch; what comes
+    out is what one process computes, to rounding (dropout masks are a process's own)."""
+    from ray.train import RunConfig as TrainRun
+    from ray.train import ScalingConfig
+    from ray.train.torch import TorchTrainer
+
+    c = task.inputs.config.clients
+    share = {"CPU": c.cpus_per_actor} | ({"GPU": c.gpus_per_actor} if c.gpus_per_actor else {})
+    scaling = ScalingConfig(num_workers=c.pooled_workers, use_gpu=c.gpus_per_actor > 0, resources_per_worker=share)
+    mailbox = Mailbox.remote()
+    with tempfile.TemporaryDirectory(prefix="raypref-train-") as notes:  # Ray Train's own; nothing of ours is in it
+        TorchTrainer(
+            train_share,
+            train_loop_config={"task": ray.put(task), "mailbox": mailbox},
+            scaling_config=scaling,
+            run_config=TrainRun(name="pooled", storage_path=notes),
+        ).fit()
+        result = ray.get(mailbox.get.remote())
+    ray.kill(mailbox)
+    return result
+
+
+def train_share(config: dict[str, Any]) -> None:
+    """One process of `by_ray_train`; rank 0 hands in what all of them have."""
+    import ray.train.torch
+
+    task, context = ray.get(config["task"]), ray.train.get_context()
+    share = Share(context.get_world_rank(), context.get_world_size())
+    if task.inputs.config.clients.gpus_per_actor > 0:
+        torch.cuda.set_device(ray.train.torch.get_device())
+    worker = Worker(task.inputs.config, task.virtual, task.inputs.choice_ids, task.inputs.pad)
+    result = worker.train_pooled(list(task.virtual), task.rows, task.moments, task.begin, task.end, share)
+    if share.rank == 0:
+        ray.get(config["mailbox"].put.remote(result))
+
+
+@ray.remote(num_cpus=0)
+class Mailbox:
+    """Holds one value for whoever started its sender; the sender may be on any node."""
+
+    value: Any = None
+
+    def put(self, value: Any) -> None:
+        self.value = value
+
+    def get(self) -> Any:
+        return self.value
 
 
 def wait_for(refs: Sequence[Any], what: str) -> list[Any]:

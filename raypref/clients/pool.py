@@ -18,7 +18,7 @@ from torch import Tensor
 from raypref.clients.protocol import Personalized, Placement, Trained, Usage
 from raypref.clients.worker import Worker
 from raypref.config import RunConfig
-from raypref.data.encode import EncodedFederation
+from raypref.data.encode import EncodedClient, EncodedFederation, concatenate
 from raypref.models.layout import Layout
 
 
@@ -50,6 +50,8 @@ class Pool(ABC):
         self.config = inputs.config
         self.placement = inputs.placement
         self.layout = inputs.layout
+        self.inputs = inputs
+        self.held: list[list[int]] = []
         self.sizes = inputs.sizes
         self.groups = inputs.data.groups
         self.group_of = inputs.data.group_of
@@ -84,8 +86,38 @@ class Pool(ABC):
         out, loss = np.empty_like(matrix), np.empty(len(chosen))
         for i, (trained, losses) in zip(at, results, strict=True):
             out[i], loss[i] = trained, losses
-        self.used = self.used.add(Usage(len(chosen) * self.config.federation.local_steps, matrix.nbytes, matrix.nbytes))
+        steps = len(chosen) * self.config.federation.local_steps
+        self.used = self.used.add(Usage(steps, matrix.nbytes, matrix.nbytes, rounds=1))
         return Trained(chosen, torch.from_numpy(out), self.sizes[chosen], loss)
+
+    def train_pooled(
+        self, pools: Sequence[np.ndarray], rows: Tensor, moments: Tensor, begin: int, end: int
+    ) -> tuple[Tensor, Tensor, np.ndarray]:
+        self.used = self.used.add(Usage(client_steps=len(pools) * (end - begin)))
+        return self.run_pooled(pools, rows.numpy(), moments.numpy(), begin, end)
+
+    def run_pooled(
+        self, pools: Sequence[np.ndarray], rows: np.ndarray, moments: np.ndarray, begin: int, end: int
+    ) -> tuple[Tensor, Tensor, np.ndarray]:
+        """By the workers: pool k is the virtual client C + k of worker k, k + workers, …"""
+        workers, first = min(self.placement.workers, len(pools)), self.placement.clients
+        mine = [np.arange(w, len(pools), workers) for w in range(workers)]
+        if self.held != [pool.tolist() for pool in pools]:
+            virtual = pooled(self.inputs.data.clients, pools)
+            self.gather([self.call(w, "hold", {first + k: virtual[k] for k in ks}) for w, ks in enumerate(mine)])
+            self.held = [pool.tolist() for pool in pools]
+        width = self.placement.stack
+        stacks = [(w, ks[i : i + width]) for w, ks in enumerate(mine) for i in range(0, len(ks), width)]
+        results = self.gather(
+            [self.call(w, "train_pooled", first + ks, rows[ks], moments[ks], begin, end) for w, ks in stacks]
+        )
+        out, state, loss = np.empty_like(rows), np.empty_like(moments), np.empty(len(pools))
+        for (_, ks), (trained, after, losses) in zip(stacks, results, strict=True):
+            out[ks], state[ks], loss[ks] = trained, after, losses
+        return torch.from_numpy(out), torch.from_numpy(state), loss
+
+    def weight_norms(self) -> dict[str, float]:
+        return self.gather([self.call(0, "weight_norms")])[0]
 
     def evaluate(self, rows: Tensor, fold: str) -> dict[str, np.ndarray]:
         matrix = np.ascontiguousarray(rows.numpy())
@@ -108,13 +140,19 @@ class Pool(ABC):
         results = self.gather([self.call(w, "personalize", m, matrix[i]) for (w, m), i in zip(stacks, at, strict=True)])
         out = np.empty_like(matrix)
         curves: dict[str, dict[str, np.ndarray]] = {}
-        for i, (trained, read) in zip(at, results, strict=True):
+        margins: list[Any] = [None] * len(chosen)
+        diagnoses: dict[int, list[Any]] = {}
+        for i, (trained, read, told, found) in zip(at, results, strict=True):
             out[i] = trained
+            for position, (index, own) in enumerate(zip(i, told, strict=True)):
+                margins[index] = own
+                for mark, each in found.items():
+                    diagnoses.setdefault(mark, [None] * len(chosen))[index] = each[position]
             for fold, metrics in read.items():
                 for name, values in metrics.items():
                     target = curves.setdefault(fold, {}).setdefault(name, np.empty((len(chosen), values.shape[1])))
                     target[i] = values
-        return Personalized(chosen, torch.from_numpy(out), curves)
+        return Personalized(chosen, torch.from_numpy(out), curves, margins, diagnoses)
 
     def stacks(self) -> list[np.ndarray]:
         """One stack a worker at a time, so that all workers are busy and little is lost at an interruption."""
@@ -125,6 +163,12 @@ class Pool(ABC):
         return [
             np.sort(np.concatenate([parts[i] for parts in by_worker.values() if i < len(parts)])) for i in range(waves)
         ]
+
+
+def pooled(clients: Sequence[EncodedClient], pools: Sequence[np.ndarray]) -> list[EncodedClient]:
+    """One virtual client a pool: its members' training pairs, and nothing held out."""
+    empty = concatenate([])
+    return [EncodedClient(concatenate([clients[c].train for c in pool]), empty, empty) for pool in pools]
 
 
 class InProcess(Pool):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -36,6 +36,10 @@ class Personalized:
     """[n, D] θ_c^PFL."""
     curves: dict[str, dict[str, np.ndarray]]
     """fold ("validation", "test") -> metric of `raypref.objectives.choice.metrics` -> float64 [n, marks]."""
+    margins: list[np.ndarray]
+    """[n] float32 [marks, N_test]: the margin M of every test pair of a client at every mark."""
+    diagnoses: dict[int, list[dict[str, np.ndarray]]]
+    """mark -> [n] what `raypref.clients.diagnosis.diagnose` found there for each client, by name."""
 
 
 @dataclass
@@ -47,13 +51,11 @@ class Usage:
     bytes_down: int = 0
     """Server to clients, float32 rows."""
     bytes_up: int = 0
+    rounds: int = 0
+    """Communication rounds: cohorts that trained."""
 
     def add(self, other: Usage) -> Usage:
-        return Usage(
-            self.client_steps + other.client_steps,
-            self.bytes_down + other.bytes_down,
-            self.bytes_up + other.bytes_up,
-        )
+        return Usage(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
 class Clients(Protocol):
@@ -71,6 +73,21 @@ class Clients(Protocol):
 
     def train(self, cohort: Sequence[int] | np.ndarray, rows: Tensor, round: int) -> Trained:
         """τ local steps of each client of the cohort from its row: rows [n, D], or [D] for all alike."""
+        ...
+
+    def train_pooled(
+        self, pools: Sequence[np.ndarray], rows: Tensor, moments: Tensor, begin: int, end: int
+    ) -> tuple[Tensor, Tensor, np.ndarray]:
+        """Steps `begin` to `end` of R · τ of one virtual client a pool, which has its members' training pairs.
+
+        pools: [G] client positions. rows [G, D]; moments [G, 2, D] AdamW's running means of the gradient and of its
+        square, zero at the start -> both after the steps, and the mean loss [G]. Data leave the clients: this is for
+        references that are not federated.
+        """
+        ...
+
+    def weight_norms(self) -> dict[str, float]:
+        """Frobenius norm of the frozen weight of every adapted module."""
         ...
 
     def evaluate(self, rows: Tensor, fold: str) -> dict[str, np.ndarray]:

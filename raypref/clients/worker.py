@@ -7,15 +7,18 @@ with its own row, optimizer moments, batches and dropout masks; n = 1 is not ano
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
+import torch.distributed
 from torch import Tensor
 
+from raypref.clients.diagnosis import diagnose
 from raypref.config import RunConfig, UserError
 from raypref.data.encode import EncodedClient, EncodedFold
 from raypref.models.selector import Dropout, Selector, load_selector
-from raypref.objectives.choice import choice_loss, metrics, order_margins
+from raypref.objectives.choice import choice_loss, metrics, order_margins, pair_margins
 from raypref.rng import stream, torch_stream
 
 EVALUATED = ("validation", "test")
@@ -42,6 +45,31 @@ class Worker:
         losses = local.advance(steps)
         return local.result(), losses
 
+    def hold(self, clients: Mapping[int, EncodedClient]) -> None:
+        """Take more clients in."""
+        self.clients |= clients
+
+    def train_pooled(
+        self,
+        stack: Sequence[int],
+        rows: np.ndarray,
+        moments: np.ndarray,
+        begin: int,
+        end: int,
+        share: Share | None = None,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Steps `begin` to `end` of R · τ from rows [n, D] and moments [n, 2, D] -> (rows, moments, mean loss [n])."""
+        config = self.config
+        total = config.federation.rounds * config.federation.local_steps
+        local = LocalTraining(self, stack, rows, "pooled", 0, total, config.optim.learning_rate, share)
+        local.restore(begin, moments)
+        losses = local.advance(end - begin)
+        return local.result(), local.moments(), losses
+
+    def weight_norms(self) -> dict[str, float]:
+        """Frobenius norm of the frozen weight of every adapted module."""
+        return {name: float(m.linear.weight.float().norm()) for name, m in self.selector.modules.items()}
+
     def evaluate(self, clients: Sequence[int], rows: np.ndarray, fold: str) -> dict[str, np.ndarray]:
         """Every row of [K, D] on every client's fold: metric -> [K, n]. A client's batches never mix with another's."""
         columns = []
@@ -56,26 +84,42 @@ class Worker:
 
     def personalize(
         self, stack: Sequence[int], rows: np.ndarray
-    ) -> tuple[np.ndarray, dict[str, dict[str, np.ndarray]]]:
-        """Local fine-tuning from rows [n, D], one optimizer state throughout, read at the marks (S2 2.1)."""
+    ) -> tuple[
+        np.ndarray,
+        dict[str, dict[str, np.ndarray]],
+        list[np.ndarray],
+        dict[int, list[dict[str, np.ndarray]]],
+    ]:
+        """Local fine-tuning from rows [n, D], one optimizer state throughout, read at the marks (S2 2.1).
+
+        Returns what `raypref.clients.protocol.Personalized` holds: rows, curves, margins, diagnoses.
+        """
         marks = self.config.personalization.marks
         rate = self.config.personalization.learning_rate or self.config.optim.learning_rate
         local = LocalTraining(self, stack, rows, "personalize", 0, marks[-1], rate)
+        eta = self.config.diagnostics.eta or rate
         read: dict[str, list[dict[str, np.ndarray]]] = {fold: [] for fold in EVALUATED}
+        told: list[list[np.ndarray]] = [[] for _ in stack]
+        diagnoses: dict[int, list[dict[str, np.ndarray]]] = {}
         for mark in marks:
             local.advance(mark - local.step)
+            theta = local.rows.detach()
             for fold in EVALUATED:
-                read[fold].append(self.judge(local.rows.detach(), [self.clients[c].fold(fold) for c in stack]))
+                m = self.order_margins(theta, [self.clients[c].fold(fold) for c in stack])
+                read[fold].append(measured(m))
+                if fold == "test":
+                    for own, one in zip(told, m, strict=True):
+                        own.append(pair_margins(one).numpy())
+            if mark in self.config.diagnostics.marks:
+                diagnoses[mark] = diagnose(self, stack, theta, eta).by_client()
         curves = {
             fold: {name: np.stack([at[name] for at in read[fold]], axis=1) for name in read[fold][0]} for fold in read
         }
-        return local.result(), curves
+        return local.result(), curves, [np.stack(own) for own in told], diagnoses
 
     def judge(self, rows: Tensor, folds: Sequence[EncodedFold]) -> dict[str, np.ndarray]:
         """Row i on fold i, stacked: metric of `raypref.objectives.choice.metrics` -> float64 [n]."""
-        m = self.order_margins(rows, folds)
-        values = [metrics(one) for one in m]
-        return {name: np.array([float(v[name]) for v in values]) for name in values[0]}
+        return measured(self.order_margins(rows, folds))
 
     @torch.inference_mode()
     def order_margins(self, rows: Tensor, folds: Sequence[EncodedFold]) -> list[Tensor]:
@@ -108,13 +152,36 @@ class Worker:
         return torch.tensor(array, device=self.device)  # copies: arrays out of an object store are read-only
 
 
+def measured(m: Sequence[Tensor]) -> dict[str, np.ndarray]:
+    """Order margins [N_i, 2] of n folds: metric of `raypref.objectives.choice.metrics` -> float64 [n]."""
+    values = [metrics(one) for one in m]
+    return {name: np.array([float(v[name]) for v in values]) for name in values[0]}
+
+
+@dataclass(frozen=True)
+class Share:
+    """One process's part of every batch, where several train the same rows together."""
+
+    rank: int
+    world: int
+
+
 class LocalTraining:
     """n clients' local training in one stack: AdamW on the matrix of rows, elementwise and so each client's own."""
 
     def __init__(
-        self, worker: Worker, stack: Sequence[int], rows: np.ndarray, purpose: str, round: int, steps: int, rate: float
+        self,
+        worker: Worker,
+        stack: Sequence[int],
+        rows: np.ndarray,
+        purpose: str,
+        round: int,
+        steps: int,
+        rate: float,
+        share: Share | None = None,
     ) -> None:
         config = worker.config
+        self.share = share
         self.worker, self.stack, self.purpose, self.round = worker, list(stack), purpose, round
         self.folds = [worker.clients[c].train for c in self.stack]
         self.step = 0
@@ -131,19 +198,35 @@ class LocalTraining:
         """`steps` optimizer steps -> mean loss over them, float64 [n] (NaN for none)."""
         total = torch.zeros(len(self.stack), dtype=torch.float64, device=self.rows.device)
         for _ in range(steps):
-            parts = [b[self.step] for b in self.batches]
+            whole = [b[self.step] for b in self.batches]
+            parts = [b[self.share.rank :: self.share.world] for b in whole] if self.share else whole
             ids, lengths, valid = self.worker._batch(self.folds, parts)
             slots = torch.zeros_like(lengths)
             for i, part in enumerate(parts):
                 slots[i, : len(part)] = torch.from_numpy(part % 2)
             logits = self.worker.selector.choice_logits(self.rows, ids, lengths, self._dropout(parts))
             loss = choice_loss(logits, slots, valid)
+            if self.share:  # this part's share of each whole batch's mean
+                loss = loss * torch.tensor([len(p) / len(b) for p, b in zip(parts, whole, strict=True)]).to(loss)
             # The sum over clients: d(sum)/d(row i) is client i's own gradient.
             (self.rows.grad,) = torch.autograd.grad(loss.sum(), self.rows)
+            if self.share:
+                torch.distributed.all_reduce(self.rows.grad)
             self.optimizer.step()
             total += loss.detach()
             self.step += 1
         return (total / steps).cpu().numpy() if steps else np.full(len(self.stack), np.nan)
+
+    def restore(self, step: int, moments: np.ndarray) -> None:
+        """Go on after `step` steps with AdamW's moments [n, 2, D]."""
+        self.step = step
+        first, second = (torch.tensor(moments[:, i], device=self.rows.device) for i in (0, 1))
+        self.optimizer.state[self.rows] = {"step": torch.tensor(float(step)), "exp_avg": first, "exp_avg_sq": second}
+
+    def moments(self) -> np.ndarray:
+        """float32 [n, 2, D], as `restore` takes them."""
+        state = self.optimizer.state[self.rows]
+        return torch.stack([state["exp_avg"], state["exp_avg_sq"]], dim=1).cpu().numpy()
 
     def result(self) -> np.ndarray:
         """float32 [n, D]"""
@@ -153,8 +236,9 @@ class LocalTraining:
         config = self.worker.config
         if config.model.lora_dropout == 0:
             return None
+        at = (self.round, self.share.rank) if self.share else (self.round,)
         generators = [
-            torch_stream(config.seed, f"dropout {self.purpose}", self.round, c, self.step, device=self.worker.device)
+            torch_stream(config.seed, f"dropout {self.purpose}", *at, c, self.step, device=self.worker.device)
             for c in self.stack
         ]
         shapes = [(len(p), int(f.lengths[p].max())) for f, p in zip(self.folds, parts, strict=True)]

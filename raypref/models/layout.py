@@ -7,7 +7,7 @@ A cohort is a matrix [n, D], K experts are [K, D]; every aggregation of both pap
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -40,6 +40,11 @@ class Layout:
     def width(self) -> int:
         """D, parameters in a row."""
         return sum(s.size for s in self.segments)
+
+    @property
+    def sides(self) -> list[int]:
+        """d_in of every A [r, d_in] and d_out of every B [d_out, r]."""
+        return [s.shape[-1] if s.name.endswith("lora_A") else s.shape[0] for s in self.segments]
 
     def split(self, rows: Tensor) -> dict[str, Tensor]:
         """Views by name: [n, D] -> {name: [n, *shape]}. One split, so that its gradient is one concatenation."""
@@ -79,3 +84,27 @@ def lora_init(layout: Layout, seed: int, *coordinates: int) -> Tensor:
         else:
             parts.append(torch.zeros(segment.size))
     return torch.cat(parts)
+
+
+def orthogonal_init(
+    layout: Layout, K: int, norms: Mapping[str, float], epsilon: float, jitter: float, seed: int
+) -> Tensor:
+    """[K, D] K small updates in mutually orthogonal subspaces of every adapted layer (S2 B.3).
+
+    U [d_out, K r] and V [d_in, K r] are Q of Gaussian matrices; adapter k has A = V_k^T and
+    B = ε ‖W‖_F (1 + jitter · k) U_k, with V_k and U_k the k-th blocks of r columns. norms: ‖W‖_F of each module by
+    name. K r must be at most every side of every layer.
+    """
+    generator = torch_stream(seed, "orthogonal_init")
+    parts = []
+    for segment, side in zip(layout.segments, layout.sides, strict=True):
+        module, _, kind = segment.name.rpartition(".")
+        r = segment.size // side
+        Q = torch.linalg.qr(torch.randn(side, K * r, generator=generator)).Q
+        blocks = Q.unflatten(1, (K, r)).permute(1, 0, 2)  # [K, side, r]
+        if kind == "lora_A":
+            parts.append(blocks.mT.reshape(K, -1))
+        else:
+            scale = epsilon * norms[module] * (1.0 + jitter * torch.arange(K))
+            parts.append((scale[:, None, None] * blocks).reshape(K, -1))
+    return torch.cat(parts, dim=1)

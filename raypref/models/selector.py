@@ -95,6 +95,16 @@ class Selector:
             for module in self.modules.values():
                 module.A = module.B = module.dropout = None
 
+    @contextlib.contextmanager
+    def eager(self) -> Iterator[None]:
+        """While inside, attention is computed step by step: fused attention has no forward-mode derivative."""
+        fused = self.model.config._attn_implementation
+        self.model.set_attn_implementation("eager")
+        try:
+            yield
+        finally:
+            self.model.set_attn_implementation(fused)
+
     def choice_logits(self, rows: Tensor, ids: Tensor, lengths: Tensor, dropout: Dropout | None = None) -> Tensor:
         """The two choice logits at each comparison's last token.
 

@@ -33,6 +33,16 @@ def group_weights(group_of: np.ndarray, count: int) -> np.ndarray:
     return member / np.maximum(member.sum(1, keepdims=True), 1.0)
 
 
+def residual_weights(group_of: np.ndarray, p: np.ndarray, count: int) -> np.ndarray:
+    """[count, count + n] weights over the experts' previous rows, then the n returned ones: row k keeps 1 - Σ p_c of
+    θ_k and takes p_c of each returned member of its cluster (S2 Eq. 1; Algorithm 2, line 35).
+
+    group_of [n] the expert that each returned row was trained from, p [n] its p_c = N_c / Σ_{j in [C]} N_j.
+    """
+    taken = (np.asarray(group_of)[None, :] == np.arange(count)[:, None]) * np.asarray(p)[None, :]
+    return np.concatenate([np.diag(1.0 - taken.sum(1)), taken], axis=1)
+
+
 def hierarchical_weights(group_of: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     """[n] size-weighted within a group, uniform across the groups reached (S2 4.2; Algorithm 1, lines 30-34).
 

@@ -9,46 +9,12 @@ from raypref.algorithms import ALGORITHMS
 from raypref.algorithms.fedavg import FedAvg, FedAvgState, FLTarget
 from raypref.algorithms.fedgd import FedGD, FedGDTarget
 from raypref.clients.pool import InProcess
-from raypref.clients.protocol import Trained, Usage
-from raypref.config import RunConfig, UserError, override
+from raypref.config import UserError, override
 from raypref.data.federation import members
-from raypref.models.layout import lora_init, lora_layout
+from raypref.models.layout import lora_init
 from raypref.rng import stream
 from raypref.server.sampling import group_debiased_sample
-
-
-class Rule:
-    """Six clients in two true groups; client c returns its row plus pull[c], and prefers experts near its target."""
-
-    layout = lora_layout([("layers.0.q_proj", 2, 2)], 1)
-    groups = ("a", "b")
-    group_of = np.array([0, 0, 0, 0, 1, 1])
-
-    def __init__(self, sizes=(1, 2, 3, 4, 5, 6)):
-        self.sizes = np.array(sizes)
-        self.used = Usage()
-        self.asked = []
-
-    def pull(self, c):
-        return 1.0 if self.group_of[c] == 0 else -1.0
-
-    def train(self, cohort, rows, round):
-        cohort = np.sort(np.asarray(cohort))
-        start = rows.expand(len(cohort), -1) if rows.dim() == 1 else rows
-        self.asked.append(cohort)
-        moved = start + torch.tensor([[self.pull(c)] for c in cohort])
-        return Trained(cohort, moved, self.sizes[cohort], np.zeros(len(cohort)))
-
-    def evaluate(self, rows, fold):
-        """Validation loss: distance of the row's mean from ±10, the side the client pulls to."""
-        assert fold == "validation"
-        means = rows.mean(1).numpy()
-        return {"loss": np.array([[abs(m - 10 * self.pull(c)) for c in range(6)] for m in means])}
-
-
-def config(algorithm, **values):
-    small = {"algorithm": algorithm, "federation.rounds": 8, "federation.cohort": 3, "experts.K": 2, "experts.T": 2}
-    return override(RunConfig(), small | {k.replace("__", "."): v for k, v in values.items()})
+from tests.algorithms.rule import Rule, config
 
 
 def test_fedavg_round_by_hand():
@@ -174,10 +140,20 @@ def test_one_client_fedavg_is_plain_training(tiny):
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_algorithm_runs_and_tells_its_budget(name, tiny, tmp_path):
-    result = experiment.run(override(tiny, {"algorithm": name}), tmp_path, adapters=False)
-    executed = {"local": 0, "fedgd_target": 2}.get(name, 4)
-    assert result["rounds"] == executed and result["client_steps"] == executed * 5 * 3
+    """R = 4 rounds of 5 clients x τ = 3 steps, but: FedBiscuit warms K = 2 experts up for T = 1 round each and goes on
+    for R - T = 3; CL takes R · τ = 12 steps, Multi-CL as many for each of four groups, without a round."""
+    small = {"algorithm": name, "experts.K": 2, "model.lora_r": 4, "diagnostics.marks": (0, 4)}
+    result = experiment.run(override(tiny, small), tmp_path, adapters=False)
+    rounds = {"local": 0, "fedgd_target": 2, "fedbiscuit": 5, "cl": 0, "multi_cl": 0}.get(name, 4)
+    steps = {"cl": 12, "multi_cl": 48}.get(name, rounds * 5 * 3)
+    assert result["rounds"] == rounds and result["client_steps"] == steps
     assert result["weights"]
+    assert [d["mark"] for d in result["diagnostics"]] == [0, 4]
+    for d in result["diagnostics"]:
+        assert [len(h) for h in d["headroom"]] == [len(m[0]) for m in result["margins"]["test"]]
+    # The margins are those whose signs are the accuracy.
+    for client, accuracy in zip(result["margins"]["test"], result["test"]["accuracy"], strict=True):
+        assert np.allclose([np.mean(np.array(m) > 0) for m in client], accuracy)
 
 
 def test_oracles_refuse_unknown_groups():

@@ -4,8 +4,9 @@ import numpy as np
 import psutil
 import pytest
 import ray
+import torch
 
-from raypref import experiment
+from raypref import checkpoint, experiment
 from raypref.clients import actors
 from raypref.config import UserError, override
 
@@ -98,3 +99,24 @@ def test_a_killed_actor_ends_the_run_and_a_resume_finishes_it(tiny, tmp_path, cl
     whole = experiment.run(override(config, {"clients.backend": "local"}), tmp_path / "whole", adapters=False)
     assert resumed["test"] == whole["test"] and resumed["rounds"] == whole["rounds"]
     assert resumed["client_steps"] == whole["client_steps"]
+
+
+def test_a_pool_trained_by_two_processes_is_one_trained_alone(tiny, tmp_path, cluster):
+    """Ray Train's `TorchTrainer` shares every batch of Multi-CL's four models out to two processes; without dropout
+    the sums of their gradients are the gradients of one."""
+    config = override(tiny, {"algorithm": "multi_cl", "federation.rounds": 1, "model.lora_dropout": 0.0})
+    here = experiment.run(config, tmp_path / "here", adapters=False)
+    two = override(config, {"clients.backend": "ray", "clients.pooled_workers": 2})
+    there = experiment.run(two, tmp_path / "there", adapters=False)
+    models = [checkpoint.load(tmp_path / name / "state.safetensors")[0]["theta"] for name in ("here", "there")]
+    assert torch.allclose(*models, atol=1e-5)
+    assert here["client_steps"] == there["client_steps"] == 4 * 3
+    assert np.allclose(here["test"]["loss"], there["test"]["loss"], atol=1e-4)
+
+
+def test_what_cannot_be_shared_out_is_refused(tiny):
+    two = override(tiny, {"algorithm": "cl", "clients.pooled_workers": 2})
+    with pytest.raises(UserError, match="needs Ray"):
+        experiment.check(two)
+    with pytest.raises(UserError, match="has only 1 pairs"):
+        experiment.check(override(two, {"clients.backend": "ray", "optim.batch_size": 1}))

@@ -5,7 +5,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raypref.server.aggregation import combine, group_weights, hierarchical_weights, size_weights, uniform_weights
+from raypref.server.aggregation import (
+    combine,
+    group_weights,
+    hierarchical_weights,
+    residual_weights,
+    size_weights,
+    uniform_weights,
+)
 
 ROWS = torch.tensor([[1.0, 10.0], [2.0, 20.0], [4.0, 40.0]])
 
@@ -50,3 +57,19 @@ def test_a_and_b_are_averaged_apart():
     """Two clients with B A = 1 · 1 and 3 · 3: the mean row is (2, 2), whose product is 4, not the mean product 5."""
     mean = combine(uniform_weights(2), torch.tensor([[1.0, 1.0], [3.0, 3.0]]))
     assert float(mean[0] * mean[1]) == 4.0
+
+
+def test_residual_rule():
+    """Expert 0 keeps 0.7 of (0, 0) and takes 0.2 · 1 + 0.1 · 2 = 0.4; expert 1 keeps 0.7 · 5 and takes 0.3 · 4;
+    expert 2 hears nobody and stays."""
+    before = torch.tensor([[0.0, 0.0], [5.0, 50.0], [9.0, 90.0]])
+    weights = residual_weights(np.array([0, 0, 1]), np.array([0.2, 0.1, 0.3]), 3)
+    found = combine(weights, torch.cat([before, ROWS]))
+    assert torch.allclose(found, torch.tensor([[0.4, 4.0], [4.7, 47.0], [9.0, 90.0]]))
+
+
+@given(st.lists(st.floats(-1, 2), min_size=3, max_size=3))
+def test_fusion_is_linear_in_the_weights(w):
+    """Soft-FL's fused adapter Σ w_k θ_k: scaling and adding weights scales and adds adapters (A and B apart)."""
+    a, b = np.array(w), np.array([0.5, 0.3, 0.2])
+    assert torch.allclose(combine(a + 2 * b, ROWS), combine(a, ROWS) + 2 * combine(b, ROWS), atol=1e-4)

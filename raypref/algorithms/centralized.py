@@ -1,0 +1,78 @@
+"""CL and Multi-CL: pooled data at one server, the references of S2 section 3. Nothing here is federated or private.
+
+A pool trains as one virtual client with one AdamW throughout, for R · τ steps: as many as a federated model gets in R
+rounds, each of them on batches from everybody.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from raypref.algorithms.base import Metrics, State
+from raypref.algorithms.fedavg import check_groups_known
+from raypref.clients.protocol import Clients
+from raypref.config import RunConfig
+from raypref.data.federation import members
+from raypref.models.layout import lora_init
+
+BLOCKS = 20
+"""Parts in which the steps are taken and saved, at most; none of them is a communication round."""
+
+
+@dataclass(frozen=True)
+class CentralizedState(State):
+    """`round` counts blocks."""
+
+    theta: Tensor
+    """[G, D] a model a pool."""
+    moments: Tensor
+    """[G, 2, D] AdamW's running means of the gradient and of its square."""
+
+
+class CL:
+    """CL: one model on all preference data, conflicting preferences within every batch."""
+
+    weights: ClassVar[str] = "none: pooled data"
+    state: ClassVar[type[State]] = CentralizedState
+
+    def __init__(self, config: RunConfig, clients: Clients) -> None:
+        self.config, self.clients = config, clients
+        self.steps = config.federation.rounds * config.federation.local_steps
+
+    @property
+    def rounds(self) -> int:
+        return min(BLOCKS, self.config.federation.rounds)
+
+    def pool_of(self) -> np.ndarray:
+        """int64 [C], whose data each client's joins."""
+        return np.zeros(len(self.clients.sizes), dtype=np.int64)
+
+    def init(self) -> CentralizedState:
+        start = lora_init(self.clients.layout, self.config.seed).repeat(int(self.pool_of().max()) + 1, 1)
+        return CentralizedState(round=0, theta=start, moments=torch.zeros(len(start), 2, start.shape[1]))
+
+    def round(self, state: CentralizedState) -> tuple[CentralizedState, Metrics]:
+        begin, end = (self.steps * b // self.rounds for b in (state.round, state.round + 1))
+        pools = members(self.pool_of(), len(state.theta))
+        theta, moments, loss = self.clients.train_pooled(pools, state.theta, state.moments, begin, end)
+        return CentralizedState(state.round + 1, theta, moments), {"train/loss": float(loss.mean())}
+
+    def initialization(self, state: CentralizedState) -> Tensor:
+        """θ_c^init = the model of c's pool: [C, D]."""
+        return state.theta[self.pool_of().tolist()]
+
+
+class MultiCL(CL):
+    """Multi-CL: one model a *true* group, each of R · τ steps, so that no conflict arises within a model; an oracle."""
+
+    def __init__(self, config: RunConfig, clients: Clients) -> None:
+        super().__init__(config, clients)
+        check_groups_known(config, clients)
+
+    def pool_of(self) -> np.ndarray:
+        return self.clients.group_of

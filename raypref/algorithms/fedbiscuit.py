@@ -1,0 +1,106 @@
+"""FedBiscuit: size-balanced hard clusters, one model each (Wu et al., ICLR 2025; as S2 B.2, Algorithm 2, has it).
+
+The steps below keep the order of Algorithm 2; line numbers are its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from raypref.algorithms.base import Metrics, State
+from raypref.algorithms.fedavg import check_cohort, check_experts
+from raypref.clients.protocol import Clients
+from raypref.config import RunConfig, UserError
+from raypref.models.layout import lora_init
+from raypref.rng import stream
+from raypref.server.aggregation import combine, residual_weights, size_weights, uniform_weights
+from raypref.server.clustering import balance, lowest_loss
+from raypref.server.sampling import uniform_sample
+
+
+@dataclass(frozen=True)
+class FedBiscuitState(State):
+    theta: Tensor
+    """[K, D] θ_k."""
+    assignment: list[int]
+    """[C] π(c), from 0; -1 during the warm-up. After the last round π*_c, each client's own choice."""
+
+
+class FedBiscuit:
+    """Algorithm 2. It executes K · T warm-up rounds and then R - T others, and counts them all."""
+
+    weights: ClassVar[str] = "warm-up uniform; then p_c = N_c / Σ N with the rest kept"
+    state: ClassVar[type[State]] = FedBiscuitState
+
+    def __init__(self, config: RunConfig, clients: Clients) -> None:
+        self.config, self.clients = config, clients
+        check_cohort(config, clients)
+        check_experts(config, clients)
+        if config.federation.rounds <= config.experts.T:
+            raise UserError(
+                f"FedBiscuit warms each expert up for experts.T rounds out of federation.rounds, but T is "
+                f"{config.experts.T} and rounds {config.federation.rounds}; lower --experts.T"
+            )
+        self.warm_up = config.experts.K * config.experts.T
+
+    @property
+    def rounds(self) -> int:
+        return self.warm_up + self.config.federation.rounds - self.config.experts.T
+
+    def init(self) -> FedBiscuitState:
+        """The experts share one LoRA start; the warm-up's cohorts make them differ."""
+        start = lora_init(self.clients.layout, self.config.seed)
+        return FedBiscuitState(
+            round=0, theta=start.repeat(self.config.experts.K, 1), assignment=[-1] * len(self.clients.sizes)
+        )
+
+    def round(self, state: FedBiscuitState) -> tuple[FedBiscuitState, Metrics]:
+        return self.warm(state) if state.round < self.warm_up else self.cluster(state)
+
+    def warm(self, state: FedBiscuitState) -> tuple[FedBiscuitState, Metrics]:
+        """Phase 1 (lines 3-12): T rounds of FedAvg with uniform weights for one expert after another."""
+        k = state.round // self.config.experts.T
+        # 5-9. S_{t,k} trains expert k.
+        returned = self.clients.train(self.sample(state.round), state.theta[k], state.round)
+        # 10. Uniform average.
+        theta = state.theta.clone()
+        theta[k] = combine(uniform_weights(len(returned.cohort)), returned.rows)
+        return replace(state, round=state.round + 1, theta=theta), {"train/loss": float(returned.loss.mean())}
+
+    def cluster(self, state: FedBiscuitState) -> tuple[FedBiscuitState, Metrics]:
+        """Phase 2 (lines 14-38): clustered rounds, with size-balanced reassignment every T of them."""
+        K, pi, moved = self.config.experts.K, np.asarray(state.assignment), 0
+        # 15-26. Reassignment by validation loss, then size balancing.
+        if (state.round - self.warm_up) % self.config.experts.T == 0:
+            losses = self.losses(state.theta)
+            pi = balance(lowest_loss(losses), losses)
+            moved = int(np.sum(pi != np.asarray(state.assignment)))
+        # 27-34. S_r, uniform; each client trains the expert of its own cluster.
+        cohort = self.sample(state.round)
+        returned = self.clients.train(cohort, state.theta[pi[cohort]], state.round)
+        # 1, 35. Weighted aggregation with residual.
+        p = size_weights(self.clients.sizes)[returned.cohort]
+        theta = combine(residual_weights(pi[returned.cohort], p, K), torch.cat([state.theta, returned.rows]))
+        # 39-43. At the end each client chooses the expert of its lowest validation loss, without balancing.
+        if state.round + 1 == self.rounds:
+            pi = lowest_loss(self.losses(theta))
+        metrics = {"train/loss": float(returned.loss.mean()), "groups/moved": float(moved)}
+        return FedBiscuitState(state.round + 1, theta, pi.tolist()), metrics
+
+    def sample(self, round: int) -> np.ndarray:
+        """S_r or S_{t,k}, int64 [|S_r|]."""
+        draw = stream(self.config.seed, "cohort", round)
+        return uniform_sample(self.config.federation.cohort, len(self.clients.sizes), draw)
+
+    def losses(self, theta: Tensor) -> np.ndarray:
+        """ℓ_{c,k} = ValLoss(θ_k, D_val^c), [K, C]."""
+        return self.clients.evaluate(theta, "validation")["loss"]
+
+    def initialization(self, state: FedBiscuitState) -> Tensor:
+        """θ_c^init = θ_{π*_c}^(R) (line 45): [C, D]."""
+        return state.theta[state.assignment]

@@ -1,0 +1,16 @@
+"""CL (S2 section 3): one model on all data pooled, a reference that is not federated."""
+
+from raypref.config import RunConfig
+from raypref.spaces import Space
+from tune_spaces._bases import SMOKE, TWO_ACTORS
+from tune_spaces._papers import S2
+
+SPACE = Space(
+    about="CL (S2 section 3): one model on all data pooled, a reference that is not federated.",
+    base=RunConfig(algorithm="cl", clients=TWO_ACTORS),
+    grid={"data.group_sizes": [(10, 10, 10, 10), (15, 15, 5, 5)], "seed": [0, 1, 2]},
+    smoke_grid={"seed": [0, 1]},
+    presets={"paper": S2},
+    smoke=SMOKE,
+    against=("fedavg",),
+)
