@@ -24,3 +24,14 @@ S2: dict[str, object] = {
     "personalization.marks": (0, 10, 20, 30, 40, 50, 60, 70, 80),  # Figs. 2 and 3
 }
 """S2, section 5 and A.2."""
+
+TLDR: dict[str, object] = {
+    "data.source": "openai/summarize_from_feedback:comparisons",  # 2.3
+    "data.client_column": "worker",
+    "data.cover_column": "split",  # 2.3: who take part in all three train/valid1/valid2 splits
+    "data.cover_min_rows": 100,  # 2.3: with at least 100 samples each
+    "data.exact_counts": (50, 50),  # 2.3: 50 samples each for validation and testing
+    "data.template": "tldr",
+    "personalization.marks": (0, 40, 80, 120, 160, 200, 240),  # Tables 3 and 4: 0, 80 and 240
+}
+"""S2's real-world setting (2.3), over what differs from `S2`."""

@@ -1,4 +1,4 @@
-"""`python -m raypref.data`: look at a data set before a run does."""
+"""`python -m raypref.data`: look at a data set before a run does, or make one."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ import dataclasses
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
 from raypref import cli, console
 from raypref.config import DataConfig, ModelConfig, RunConfig, UserError, nearest, validate
+from raypref.data.synthesize import Synthesize, synthesize
 
 
 @dataclass(frozen=True)
 class Look:
-    """What both commands take."""
+    """What the commands that look at data take."""
 
     source: tyro.conf.Positional[str] = ""
-    """A path, a hub id or `synthetic`; left out: --data.source."""
+    """A file, a folder, a hub id or `synthetic`; left out: --data.source."""
     data: DataConfig = field(default_factory=DataConfig)
     seed: int = 0
     """Of the synthetic data."""
@@ -80,7 +81,11 @@ def show(args: Show) -> int:
     return 0
 
 
-COMMANDS: dict[str, tuple[type[Look], Callable[..., int]]] = {"check": (Check, check), "show": (Show, show)}
+COMMANDS: dict[str, tuple[type[Any], Callable[..., int]]] = {
+    "check": (Check, check),
+    "show": (Show, show),
+    "synthesize": (Synthesize, synthesize),
+}
 
 
 def command(argv: Sequence[str]) -> int:
@@ -89,8 +94,11 @@ def command(argv: Sequence[str]) -> int:
     if name in ("-h", "--help"):
         print("usage: python -m raypref.data COMMAND SOURCE [--help] [--debug] [--data.field value …]\n\ncommands:")
         for known, (kind, _) in COMMANDS.items():
-            print(f"  {known:7} {kind.__doc__}")
-        print("\nSOURCE is a path (JSONL, JSONL.gz, JSON, CSV, Parquet), a hub data set id, or `synthetic`.")
+            print(f"  {known:10} {(kind.__doc__ or '').splitlines()[0]}")
+        print(
+            "\nSOURCE is a JSONL, JSON, CSV or Parquet file, a folder of them, a hub id (OWNER/NAME[:CONFIGURATION]),"
+        )
+        print("or `synthetic`; `synthesize` takes a file of prompts.")
         return 0
     if name not in COMMANDS:
         raise UserError(f"unknown command {name!r}{nearest(name, COMMANDS)}")

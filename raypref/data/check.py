@@ -41,6 +41,8 @@ class Report:
         yield _row(counts.doubled, "repeat a row of the same client (kept once)")
         yield _row(counts.conflicting, "pairs on which one client chose both ways (both kept, in one fold)")
         yield _row(counts.disagreed, "pairs on which people disagree")
+        if counts.undealt:
+            yield _row(counts.undealt, "pairs dealt to no client, since none needed more")
         yield "\nclients"
         yield _row(len(federation.clients), "take part")
         for k, group in enumerate(federation.groups):

@@ -1,25 +1,23 @@
-"""From a source (synthetic, a file, a hub id) to a `Federation`. No row is lost silently: what is left out is counted.
+"""From a source (synthetic, files, a hub id) to a `Federation`. No row is lost silently: what is left out is counted.
 
 Columns are TRL's preference format: `prompt`, `chosen`, `rejected`, as text or as conversations, the prompt explicit or
-within the responses; beside them a column that names the person.
+within the responses; beside them a column that names the person. Two other forms are known by their columns: OpenAI's
+TL;DR comparisons, and pairs without people as `python -m raypref.data synthesize` writes them.
 """
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple
-from pathlib import Path
 from typing import Any, cast
 
 from raypref.config import DataConfig, UserError, nearest
+from raypref.data import sources
 from raypref.data.federation import FOLDS, Client, Federation, Pair
+from raypref.data.sources import Row
 from raypref.data.splits import crossing, exact_folds, key_fold, pair_key, value_fold
-
-READERS = {".jsonl": "json", ".jsonl.gz": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
-"""Suffixes of local files and the reader of Hugging Face `datasets` for each."""
 
 TURN = "\n\nAssistant:"
 """What precedes a response in the plain-text transcripts of HH-RLHF."""
@@ -31,13 +29,17 @@ SYNTHETIC: dict[str, Any] = {
     "chosen_column": "chosen",
     "rejected_column": "rejected",
 }
-"""Columns of the embedded generator, whatever the configuration calls those of a file."""
+"""Columns of the embedded generator and of dealt pairs, whatever the configuration calls those of a file."""
+
+COMPARISONS = frozenset({"info", "summaries", "choice", "worker"})
+"""Columns by which OpenAI's TL;DR comparisons are known (Stiennon et al. 2020; the real data of S2 2.3)."""
+
+SYNTHESIZED = frozenset({"prompt", "axis", "first", "second"})
+"""Columns by which pairs without people are known: the answers in the axis's first pole and in its second."""
 
 NO_PROMPT = "the prompt is missing or empty"
 NO_RESPONSE = "a response is missing or empty"
 NO_TEXT = "a prompt or response is neither text nor a conversation"
-
-Row = Mapping[str, Any]
 
 
 class Unusable(ValueError):
@@ -62,6 +64,8 @@ class Counts:
     """Distinct pairs on which two people chose opposite sides: not dirt, but what personalization is for."""
     crossing: int = 0
     """Distinct pairs that are in different folds for different rows; 0 when the pair's hash decides."""
+    undealt: int = 0
+    """Pairs without people that no client needed."""
     left_out: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     """People left out, reason -> ids in order."""
 
@@ -77,6 +81,8 @@ class Counts:
                 f"warning: pairs in different folds for different rows: {self.crossing:,}, so a model may have been "
                 "trained on what it is tested on; data.split 'pair' without data.exact_counts has no such overlap"
             )
+        if self.undealt:
+            said.append(f"pairs dealt to no client, since none needed more: {self.undealt:,}")
         said += [f"clients left out, {why}: {len(ids):,} ({some(ids)})" for why, ids in self.left_out.items()]
         return tuple(said)
 
@@ -94,15 +100,13 @@ def load(config: DataConfig, seed: int) -> Federation:
 
 def read(config: DataConfig, seed: int) -> tuple[Federation, Counts]:
     """`load` with its counts, and without an error where no client is left."""
-    if config.source == "synthetic":
-        config = dataclasses.replace(config, **SYNTHETIC)
     held_out = config.exact_counts
     if held_out != (0, 0):
         if min(held_out) < 1:
             raise UserError(f"data.exact_counts is {held_out}; both numbers must be above 0, or both 0 for off")
         if config.split != "pair":
             raise UserError("data.exact_counts draws pairs, whatever their data.split; set one of the two only")
-    columns, rows = source(config, seed)
+    config, columns, rows = source(config, seed)
     for flag, name in {
         "client-column": config.client_column,
         "chosen-column": config.chosen_column,
@@ -110,28 +114,38 @@ def read(config: DataConfig, seed: int) -> tuple[Federation, Counts]:
         "group-column": config.group_column,
         "prompt-column": config.prompt_column if config.prompt_column != "prompt" else "",  # it may be implicit
         "split": config.split if config.split != "pair" else "",
+        "cover-column": config.cover_column,
     }.items():
         if name and name not in columns:
-            raise _missing(config.source, name, flag, columns)
+            raise _missing(
+                config.source, name, flag, columns, sources.wrapped(row for row in rows if isinstance(row, dict))
+            )
     federation, counts = assemble(rows, config)
     if "prompt" not in columns and counts.lost.get(NO_PROMPT) and sum(counts.lost.values()) == counts.rows:
         raise _missing(config.source, "prompt", "prompt-column", columns)
     return federation, counts
 
 
-def assemble(rows: Iterable[Row], config: DataConfig) -> tuple[Federation, Counts]:
+def assemble(rows: Iterable[Row | Unusable | None], config: DataConfig) -> tuple[Federation, Counts]:
     """Rows to a federation, independent of their order. Columns as `config` names them; '' is a column not used.
 
-    Without a client column all rows are one client's, 'all'.
+    Without a client column all rows are one client's, 'all'. A row may be the reason why it is none, or None: a pair
+    that was dealt to nobody.
     """
-    seen, doubled, lost = 0, 0, Counter[str]()
+    seen, doubled, undealt, lost = 0, 0, 0, Counter[str]()
     people: dict[str, dict[Pair, str]] = {}  # client -> choice -> value that decides the fold
     groups: dict[str, set[str]] = {}
+    covered: dict[str, Counter[str]] = {}  # client -> value of the column to cover -> usable rows
     for row in rows:
         seen += 1
+        if row is None:
+            undealt += 1
+            continue
         try:
-            name = _name(row[config.client_column]) if config.client_column else "all"
-            value = _name(row[config.split]) if config.split != "pair" else "pair"
+            if isinstance(row, Unusable):
+                raise row
+            name = _name(row.get(config.client_column)) if config.client_column else "all"
+            value = _name(row.get(config.split)) if config.split != "pair" else "pair"
             if not name:
                 raise Unusable("no client id")
             if not value:
@@ -144,14 +158,17 @@ def assemble(rows: Iterable[Row], config: DataConfig) -> tuple[Federation, Count
         choices = people.setdefault(name, {})
         doubled += pair in choices
         choices[pair] = min(value, choices.get(pair, value))  # the smallest, so that order does not matter
-        group = _name(row[config.group_column]) if config.group_column else ""
+        group = _name(row.get(config.group_column)) if config.group_column else ""
         groups.setdefault(name, set()).update({group} - {""})
+        if config.cover_column:
+            covered.setdefault(name, Counter())[_name(row.get(config.cover_column))] += 1
 
     clients: list[Client] = []
     left_out: dict[str, list[str]] = {}
     assigned: list[tuple[bytes, str]] = []
     chosen_by: dict[bytes, dict[str, set[str]]] = {}  # pair -> chosen text -> people
     conflicting = 0
+    to_cover = sorted({value for values in covered.values() for value in values} - {""})
     for name in sorted(people):
         if len(groups[name]) > 1:
             raise UserError(
@@ -166,8 +183,15 @@ def assemble(rows: Iterable[Row], config: DataConfig) -> tuple[Federation, Count
             chosen_by.setdefault(key, {}).setdefault(pair.chosen, set()).add(name)
         parts = {fold: tuple(p for p, f in zip(pairs, folds, strict=True) if f == fold) for fold in FOLDS}
         empty = [fold for fold in FOLDS if not parts[fold]]
+        few = [value for value in to_cover if covered[name][value] < config.cover_min_rows]
         if len(pairs) < config.min_rows:
             why = f"fewer than {config.min_rows} usable pairs (data.min_rows)"
+        elif few:
+            where = " or ".join(few) if len(few) <= 3 else f"{len(few)} of the {len(to_cover)} values"
+            why = (
+                f"fewer than {config.cover_min_rows} usable rows with {where} in column {config.cover_column!r} "
+                "(data.cover_min_rows)"
+            )
         elif config.exact_counts not in ((0, 0), (len(parts["validation"]), len(parts["test"]))):
             why = f"too few usable pairs to hold out exactly {some(config.exact_counts)} (data.exact_counts)"
         elif empty:
@@ -191,6 +215,7 @@ def assemble(rows: Iterable[Row], config: DataConfig) -> tuple[Federation, Count
         conflicting=conflicting,
         disagreed=sum(_disagree(sides) for sides in chosen_by.values()),
         crossing=crossing(assigned),
+        undealt=undealt,
         left_out={why: tuple(ids) for why, ids in left_out.items()},
     )
     return Federation(tuple(clients), counts.notes()), counts
@@ -235,27 +260,29 @@ def extract(prompt: object, chosen: object, rejected: object) -> Pair:
     return pair
 
 
-def source(config: DataConfig, seed: int) -> tuple[list[str], Iterator[Row]]:
-    """Column names and rows of the source, as they are. Rows of OpenAI's TL;DR comparisons gain TRL's columns."""
+def source(config: DataConfig, seed: int) -> tuple[DataConfig, list[str], Iterator[Row | Unusable | None]]:
+    """Column names and rows of the source, and the configuration with the names of the columns that are then there.
+
+    Rows of TL;DR's comparisons gain TRL's columns; pairs without people become those of the clients that
+    `data.group_sizes`, `data.pairs_per_axis` and `data.axes` describe, dealt by `seed`.
+    """
     if config.source == "synthetic":
         from raypref.data.synthetic import generate
 
         made = generate(config.group_sizes, config.pairs_per_axis, config.axes, seed)
-        return [*SYNTHETIC.values(), "axis"], iter(made)
-    tables = _tables(config.source)
-    columns = list(dict.fromkeys(column for table in tables for column in table.column_names))
-    rows: Iterator[Row] = (
-        dict(zip(batch, values, strict=True))
-        for table in tables
-        for batch in table.iter(1000)
-        for values in zip(*batch.values(), strict=True)
-    )
-    if {"summaries", "choice", "worker"} <= set(columns) and config.chosen_column not in columns:
-        names = (config.client_column or "worker", config.prompt_column, config.chosen_column, config.rejected_column)
-        return list(dict.fromkeys([*columns, *names])), (
-            {**row, **dict(zip(names, _comparison(row), strict=True))} for row in rows
-        )
-    return columns, rows
+        return dataclasses.replace(config, **SYNTHETIC), [*SYNTHETIC.values(), "axis"], iter(made)
+    found = sources.tables(config.source)
+    columns = list(dict.fromkeys(column for table in found for column in table.columns))
+    rows = (row for table in found for row in table.rows())
+    if config.chosen_column not in columns:
+        if set(columns) >= SYNTHESIZED:
+            config = dataclasses.replace(config, **SYNTHETIC)
+            return config, [*SYNTHETIC.values(), "axis"], _dealt(rows, config, seed)
+        if set(columns) >= COMPARISONS:
+            # A column that is there keeps its meaning, such as another one for data.client_column.
+            names = [n for n in ("client_id", "prompt", "chosen", "rejected") if n not in columns]
+            return config, [*columns, *names], (_comparison(row) for row in rows)
+    return config, columns, rows
 
 
 def some(items: Sequence[object], most: int = 5) -> str:
@@ -263,60 +290,62 @@ def some(items: Sequence[object], most: int = 5) -> str:
     return ", ".join(map(str, items[:most])) + (", …" if len(items) > most else "")
 
 
-def _comparison(row: Row) -> tuple[Any, Any, Any, Any]:
-    """Person, prompt, chosen, rejected of a row of TL;DR's comparisons (Stiennon et al. 2020), the real data of S2 2.3.
+def _comparison(row: Row) -> Row | Unusable:
+    """A row of TL;DR's comparisons with TRL's columns: the worker chose one of two summaries of a post.
 
-    A choice that is neither 0 nor 1 gives no responses, so that the row is counted as unusable.
+    Rows on news articles (CNN/DM), which the same files may hold, have `article` in the place of `post`.
     """
-    info, pair = row.get("info") or {}, row["summaries"] or []
-    post = info.get("post") or info.get("article")
-    head = {"SUBREDDIT": info.get("subreddit") and f"r/{info['subreddit']}", "TITLE": info.get("title"), "POST": post}
-    prompt = "\n\n".join(f"{name}: {text}" for name, text in head.items() if text)
-    if row["choice"] not in (0, 1) or len(pair) != 2:
-        return row["worker"], prompt, None, None
-    return row["worker"], prompt, pair[row["choice"]]["text"], pair[1 - row["choice"]]["text"]
+    info, pair, choice = row.get("info"), row.get("summaries"), row.get("choice")
+    if choice not in (0, 1):
+        return Unusable("no choice between the two summaries")
+    if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(summary, dict) for summary in pair):
+        return Unusable("not two summaries")
+    info = info if isinstance(info, dict) else {}
+    head = {
+        "SUBREDDIT": info.get("subreddit") and f"r/{info['subreddit']}",
+        "TITLE": info.get("title"),
+        "POST": info.get("post") or info.get("article"),
+    }
+    if not head["POST"]:
+        return Unusable(NO_PROMPT)
+    return {
+        "client_id": row.get("worker"),
+        "prompt": "\n\n".join(f"{name}: {text}" for name, text in head.items() if text),
+        "chosen": pair[int(choice)].get("text"),
+        "rejected": pair[1 - int(choice)].get("text"),
+        **row,
+    }
 
 
-def _tables(name: str) -> list[Any]:
-    """The source as tables of `datasets`, one for each of its own splits: we cut folds ourselves."""
-    path = Path(name).expanduser()
-    suffix = ("".join(path.suffixes[-2:]) if path.suffix.lower() == ".gz" else path.suffix).lower()
-    if not path.exists() and (suffix in READERS or name.startswith((".", "/", "~"))):
-        raise UserError(f"{name}: there is no such file")
-    if path.is_file() and suffix not in READERS:
-        raise UserError(f"{name}: cannot read {suffix or 'a file without suffix'!r}; give one of {', '.join(READERS)}")
+def _dealt(rows: Iterable[Row], config: DataConfig, seed: int) -> Iterator[Row | Unusable | None]:
+    """Pairs without people as rows of clients (S2 2.3); repeats and pairs that nobody needs are told, too."""
+    from raypref.data.synthetic import deal
 
-    import datasets
-
-    shown, level = not datasets.are_progress_bars_disabled(), datasets.logging.get_verbosity()
+    pools: dict[str, dict[bytes, Pair]] = {}
+    for row in rows:
+        try:
+            pair = extract(row.get("prompt"), row.get("first"), row.get("second"))
+        except Unusable as reason:
+            yield reason
+            continue
+        pool, key = pools.setdefault(_name(row.get("axis")), {}), pair_key(*astuple(pair))
+        if key in pool:
+            yield Unusable("the same pair as another row")
+        pool[key] = min(pair, pool.get(key, pair), key=astuple)  # the smallest, so that order does not matter
     try:
-        if not path.is_file():
-            loaded = datasets.load_dataset(str(path) if path.exists() else name)
-            return list(loaded.values())
-        datasets.disable_progress_bars()
-        datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # it logs what it then raises
-        options: dict[str, Any] = {}
-        if suffix == ".csv":  # every cell is text as written: an answer "NA" or "3.10" and a person "007" stay so
-            with path.open(encoding="utf-8-sig", newline="") as file:
-                header = next(csv.reader(file))
-            features = datasets.Features({column: datasets.Value("string") for column in header})
-            options = {"features": features, "keep_default_na": False}
-        return [datasets.load_dataset(READERS[suffix], data_files=str(path), split="train", **options)]
-    except Exception as error:  # of many kinds: network, authentication, parsing, schema
-        cause = " ".join(str(error.__cause__ or error).split()) or "it holds no rows"
-        if path.exists():
-            raise UserError(f"{name}: cannot be read ({cause})") from error
-        raise UserError(
-            f"{name!r} is no local file and could not be loaded from the Hugging Face hub ({cause}); check the id and "
-            f"the network, or give a local path ({', '.join(READERS)})"
-        ) from error
-    finally:
-        datasets.logging.set_verbosity(level)
-        if shown:
-            datasets.enable_progress_bars()
+        dealt = deal(pools, config.group_sizes, config.pairs_per_axis, config.axes, seed)
+    except UserError as error:
+        raise UserError(f"{config.source}: {error}") from error
+    yield from dealt
+    yield from [None] * (sum(map(len, pools.values())) - len(dealt))
 
 
-def _missing(source: str, name: str, flag: str, columns: Sequence[str]) -> UserError:
+def _missing(source: str, name: str, flag: str, columns: Sequence[str], wrapped: str = "") -> UserError:
+    if wrapped:
+        return UserError(
+            f"{source} is one object and no list of rows; if they are what it holds under {wrapped!r}, write that list "
+            f"to a file of its own, such as with jq '.{wrapped}'"
+        )
     hint = nearest(name, columns)
     return UserError(
         f"{source} has no column {name!r}{hint if 'did you mean' in hint else ''}; it has {', '.join(columns)}; "

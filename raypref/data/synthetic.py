@@ -9,11 +9,15 @@ straight from Philox's raw words, which numpy keeps fixed across versions and pl
 
 from __future__ import annotations
 
+import hashlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple
 from typing import TypeVar
 
 import numpy as np
+
+from raypref.data.federation import Pair
 
 _T = TypeVar("_T")
 
@@ -317,14 +321,11 @@ def groups(axes: Sequence[str]) -> list[str]:
     return [f"G{g} " + "/".join(names) for g, names in enumerate(poles, start=1)]
 
 
-def generate(
-    group_sizes: Sequence[int], pairs_per_axis: int, axes: Sequence[str], seed: int
-) -> Iterator[dict[str, str]]:
-    """Rows {"client_id", "group", "axis", "prompt", "chosen", "rejected"}, client by client and axis by axis.
+def members(group_sizes: Sequence[int], axes: Sequence[str]) -> list[tuple[str, str, dict[str, int]]]:
+    """(id, group, axis -> preferred pole) of every client, G1's first ("c00", "c01", ...).
 
-    group_sizes: clients in each group, in the order of groups(axes); G1's clients come first ("c00", "c01", ...).
-    Every client gets pairs_per_axis different pairs on each axis; two clients may now and then meet the same pair.
-    Raises UserError for an unknown or repeated axis, a wrong number of groups, or a negative number.
+    group_sizes: clients in each group, in the order of groups(axes).
+    Raises UserError for an unknown or repeated axis, a wrong number of groups, or a negative size.
     """
     from raypref.config import UserError
 
@@ -336,19 +337,75 @@ def generate(
         raise UserError(
             f"{len(group_sizes)} group sizes for {len(axes)} axes: give {len(names)}, one for each of {names}."
         )
-    if min(*group_sizes, pairs_per_axis, seed) < 0:
-        raise UserError("group sizes, pairs per axis and the seed must not be negative.")
-    members = [g for g, size in enumerate(group_sizes) for _ in range(size)]
-    digits = max(2, len(str(len(members) - 1)))
-    for client, g in enumerate(members):
-        for position, axis in enumerate(axes):
-            pole = g >> (len(axes) - 1 - position) & 1
-            for prompt, *answers in itertools.islice(pairs(axis, client, seed), pairs_per_axis):
-                yield {
-                    "client_id": f"c{client:0{digits}d}",
-                    "group": names[g],
-                    "axis": axis,
-                    "prompt": prompt,
-                    "chosen": answers[pole],
-                    "rejected": answers[1 - pole],
-                }
+    if min(group_sizes) < 0:
+        raise UserError("group sizes must not be negative.")
+    group_of = [g for g, size in enumerate(group_sizes) for _ in range(size)]
+    digits = max(2, len(str(len(group_of) - 1)))
+    last = len(axes) - 1
+    return [
+        (f"c{client:0{digits}d}", names[g], {axis: g >> (last - i) & 1 for i, axis in enumerate(axes)})
+        for client, g in enumerate(group_of)
+    ]
+
+
+def generate(
+    group_sizes: Sequence[int], pairs_per_axis: int, axes: Sequence[str], seed: int
+) -> Iterator[dict[str, str]]:
+    """Rows {"client_id", "group", "axis", "prompt", "chosen", "rejected"}, client by client and axis by axis.
+
+    Every client gets pairs_per_axis different pairs on each axis; two clients may now and then meet the same pair.
+    Raises UserError as `members` does, or for a negative number.
+    """
+    from raypref.config import UserError
+
+    if min(pairs_per_axis, seed) < 0:
+        raise UserError("pairs per axis and the seed must not be negative.")
+    for client, (name, group, poles) in enumerate(members(group_sizes, axes)):
+        for axis, pole in poles.items():
+            for pair in itertools.islice(pairs(axis, client, seed), pairs_per_axis):
+                yield _row(name, group, axis, pole, *pair)
+
+
+def deal(
+    pools: Mapping[str, Mapping[bytes, Pair]],
+    group_sizes: Sequence[int],
+    pairs_per_axis: int,
+    axes: Sequence[str],
+    seed: int,
+) -> list[dict[str, str]]:
+    """Rows as `generate` makes them, of pairs that exist: each goes to at most one client (S2 2.3).
+
+    pools: axis -> key -> the pair, `chosen` in the axis's first pole and `rejected` in its second. Which client gets
+    which pairs is a hash of the seed and the pair, whatever the order of the pools.
+    Raises UserError as `members` does, or where an axis has too few pairs.
+    """
+    from raypref.config import UserError
+
+    everyone = members(group_sizes, axes)
+    rows = []
+    for axis in axes:
+        pool, need = pools.get(axis, {}), pairs_per_axis * len(everyone)
+        if len(pool) < need:
+            enough = len(pool) // len(everyone)
+            raise UserError(
+                f"{len(everyone)} clients of {pairs_per_axis:,} pairs need {need:,} pairs on the axis {axis!r}, and "
+                f"there are {len(pool):,}; synthesize more"
+                + (f", or set data.pairs_per_axis to {enough:,} or fewer" if enough else ", or lower data.group_sizes")
+            )
+        hands = iter(sorted(pool, key=lambda key: hashlib.blake2b(b"deal %d " % seed + key).digest()))
+        for name, group, poles in everyone:
+            for pair in (pool[key] for key in itertools.islice(hands, pairs_per_axis)):
+                rows.append(_row(name, group, axis, poles[axis], *astuple(pair)))
+    return rows
+
+
+def _row(client: str, group: str, axis: str, pole: int, prompt: str, *answers: str) -> dict[str, str]:
+    """A client's choice: of the answers in the axis's first pole and in its second, the one that its group wants."""
+    return {
+        "client_id": client,
+        "group": group,
+        "axis": axis,
+        "prompt": prompt,
+        "chosen": answers[pole],
+        "rejected": answers[1 - pole],
+    }

@@ -374,7 +374,7 @@ def test_a_broken_label_never_shifts_later_ones(tmp_path):
     missing = set(everything(whole)) - set(everything(federation))
     assert set(everything(federation)) < set(everything(whole))
     assert {pair.prompt[-7:].strip() for _, _, pair in missing} == {"post 3", "post 50"}
-    assert federation.notes == (f"rows left out, {NO_RESPONSE}: 2 of 180",)
+    assert federation.notes == ("rows left out, no choice between the two summaries: 2 of 180",)
 
 
 @pytest.mark.parametrize(
@@ -416,7 +416,7 @@ def test_a_missing_prompt_column_is_an_error_unless_prompts_are_implicit(tmp_pat
         ("data.xlsx", "x", r"cannot read '\.xlsx'; give one of \.jsonl"),
         ("empty.jsonl", "", "it holds no rows"),
         ("empty.csv", "", "it holds no rows"),
-        ("broken.jsonl", '{"client_id": "a"}\n{"client_id": "b" "chosen": 1}\n', "in row 1"),
+        ("broken.jsonl", '{"client_id": "a"}\n{"client_id": "b" "chosen": 1}\n', "line 2 is no JSON"),
     ],
 )
 def test_a_file_that_cannot_be_read(tmp_path, name, content, said):
