@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from raypref import checkpoint
-from raypref.evaluation import report
+from raypref.evaluation import diagnostics, report
 from raypref.results import Store
 
 
@@ -29,7 +30,7 @@ def publish(store: Store, track: Any | None = None) -> None:
         report.groups_figure(rounds, groups, folder / "groups.png", result["groups"], title=result["algorithm"])
     if track is None:
         return
-    for step, values in enumerate_marks(result):
+    for step, values in [*enumerate_marks(result), *diagnosed(result)]:
         track.metrics(values, step=step)
     totals = {name: float(result[name]) for name in ("rounds", "client_steps", "bytes_up", "bytes_down")}
     if result["ari"] is not None:
@@ -55,6 +56,22 @@ def enumerate_marks(result: dict[str, Any]) -> list[tuple[int, dict[str, float]]
         )
         for i, mark in enumerate(result["marks"])
     ]
+
+
+def diagnosed(result: dict[str, Any]) -> list[tuple[int, dict[str, float]]]:
+    """(local steps t, numbers of S2's diagnostics): P^t on both sets at every mark where 0 is one of them, gradient
+    quotient, margins and headroom at each diagnosed one. What nobody has is left out."""
+    told: list[tuple[int, dict[str, float]]] = []
+    if 0 in result["marks"]:
+        curve = diagnostics.retention_curve(result)
+        for i, mark in enumerate(curve.marks):
+            told.append((mark, {"diagnostics/P_R": float(curve.R[i]), "diagnostics/P_W": float(curve.W[i])}))
+    for found in result["diagnostics"]:
+        numbers = diagnostics.summary(result, found["mark"])
+        told.append(
+            (found["mark"], {f"diagnostics/{k}": float(v) for k, v in numbers.items() if not isinstance(v, list)})
+        )
+    return [(mark, {k: v for k, v in values.items() if not math.isnan(v)}) for mark, values in told]
 
 
 def compare(results: Sequence[dict[str, Any]], folder: Path) -> Path:

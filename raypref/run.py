@@ -168,6 +168,8 @@ def run_folder(out: Path, config: RunConfig, resume: bool) -> Path:
         taken.append(out / f"{stem}-{len(taken) + 1}")
     if resume and taken:
         return taken[-1]
+    if taken and not (taken[-1] / "result.json").exists():
+        console.say(f"note: {taken[-1]} was begun and not finished; the same words with --resume would go on with it")
     return out / f"{stem}-{len(taken) + 1}" if taken else out / stem
 
 

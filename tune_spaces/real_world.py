@@ -24,6 +24,7 @@ SPACE = Space(
         **SMOKE,
         "data.source": "synthetic",
         "data.cover_column": "",
+        "data.cover_min_rows": 1,
         "data.exact_counts": (8, 8),
         "data.template": "short",
     },
