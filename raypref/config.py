@@ -143,6 +143,55 @@ class SoftFLConfig:
 
 
 @dataclass(frozen=True)
+class VariationalConfig:
+    """The variational selector (S1 section 4); used where `objective` is `variational`."""
+
+    form: Literal["conditioned", "printed"] = "conditioned"
+    """`printed`: Eq. 2 and Algorithm 2 as printed: the projection of z is added to the choice logits, and the posterior
+    of a pair comes from that pair. `conditioned`: the projection of z weighs the responses' features, and the posterior
+    comes from the client's other pairs."""
+    lora: bool = True
+    """Train the LoRA adapter, too, as printed; without, only the latent modules, on features computed once."""
+    adapted: bool = False
+    """Features through the adapter instead of from the frozen base (S1 4.1: "the frozen base LLM"); needs `lora`."""
+    responses: Literal["joint", "apart"] = "joint"
+    """A response's features inside the comparison, as printed, or read on its own after its prompt."""
+    pooling: Literal["mean", "attention"] = "mean"
+    """Conditioned only: how the context pairs are summed up."""
+    context: int = 0
+    """Conditioned only: context pairs drawn a training step; 0: all the client's other training pairs."""
+    d: int = 32
+    """Latent dimension (S1 Table 4)."""
+    features: int = 64
+    """F, width of the feature extractor, an MLP H -> F -> F (S1 does not say; 512 and `encoder` 256 make the modules the
+    0.9 M of 5.5 on Qwen2-0.5B)."""
+    encoder: int = 64
+    """E, width of the encoder, an MLP F -> E -> 2d."""
+    M: int = 2
+    """Prototypes (S1 5.1: the number of preference axes)."""
+    beta: float = 0.01
+    """β, weight of the KL (S1 Table 4)."""
+    lam: float = 1.0
+    """λ, weight of the pull towards the prototype (S1 Table 4)."""
+    gamma: float = 0.1
+    """γ, weight of the prototypes' orthonormality (S1 Table 4)."""
+    tau: float = 1.0
+    """τ, Gumbel-softmax temperature (S1 Table 4)."""
+    scale: float = 5.0
+    """s, the prototypes' radius (S1 Table 4)."""
+    log_variance_max: float = 0.0
+    """log σ²_max (S1 4.1 does not say it)."""
+    logit_dropout: float = 0.5
+    """p_logit: rate at which a comparison's base logits are dropped in training (S1 4.4: 0.5 on Qwen2-0.5B, 0 on
+    Gemma-2B)."""
+    peer_learning_rate: float = 0.1
+    """Of the peer log-weights ℓ, which stay at the client (S1 does not say): at the adapter's rate they would not leave
+    uniform within a round."""
+    balanced: bool = True
+    """Prototype labels by balanced k-means (S1 4.2), or by ordinary k-means."""
+
+
+@dataclass(frozen=True)
 class PersonalizationConfig:
     """Every client fine-tunes its initialization on its own pairs, with one optimizer state throughout (S2 2.1)."""
 
@@ -196,6 +245,8 @@ class RunConfig:
 
     algorithm: str = "fedgd"
     """One of `raypref.algorithms.ALGORITHMS`."""
+    objective: Literal["choice", "variational"] = "choice"
+    """What a client minimizes: the binary selector's choice loss (S2), or the variational selector's (S1)."""
     seed: int = 0
     """Of everything random: synthetic data, initialization, cohorts, batches, slots, dropout."""
     data: DataConfig = field(default_factory=DataConfig)
@@ -205,6 +256,7 @@ class RunConfig:
     experts: ExpertsConfig = field(default_factory=ExpertsConfig)
     fedgd: FedGDConfig = field(default_factory=FedGDConfig)
     soft_fl: SoftFLConfig = field(default_factory=SoftFLConfig)
+    variational: VariationalConfig = field(default_factory=VariationalConfig)
     personalization: PersonalizationConfig = field(default_factory=PersonalizationConfig)
     diagnostics: DiagnosticsConfig = field(default_factory=DiagnosticsConfig)
     clients: ClientsConfig = field(default_factory=ClientsConfig)

@@ -48,3 +48,66 @@ def soft_weights(accuracies: np.ndarray) -> np.ndarray:
 def reindex(assignment: np.ndarray) -> np.ndarray:
     """Discard empty groups: the same partition with labels 0 … K' - 1 in the old order (S2 Algorithm 1, line 22)."""
     return np.unique(assignment, return_inverse=True)[1].astype(np.int64)
+
+
+def kmeans(points: np.ndarray, M: int, draw: np.random.Generator, balanced: bool = True, restarts: int = 10) -> np.ndarray:
+    """Labels int64 [n] of points [n, d] in M clusters; balanced: sizes equal up to one (S1 4.2, Table 4).
+
+    Balanced, each assignment step is an assignment problem: every cluster has ⌊n/M⌋ or ⌈n/M⌉ places, and points take
+    places at the least total squared distance. The best of `restarts` starts at M distinct points. With uneven groups
+    balance must pull some points to the wrong side; `balanced=False` is Lloyd's algorithm. Fewer points than clusters
+    raise `ValueError`.
+    """
+    n = len(points)
+    if n < M:
+        raise ValueError(f"{n} points for {M} clusters")
+    best, lowest = np.zeros(n, dtype=np.int64), np.inf
+    for _ in range(restarts):
+        centres = points[draw.choice(n, size=M, replace=False)]
+        labels = np.full(n, -1, dtype=np.int64)
+        while True:
+            distances = ((points[:, None] - centres[None]) ** 2).sum(-1)
+            found = _places(distances) if balanced else distances.argmin(1)
+            if np.array_equal(found, labels):
+                break
+            labels = found
+            for k in np.unique(labels):  # an empty cluster keeps its centre
+                centres[k] = points[labels == k].mean(0)
+        inertia = float(((points - centres[labels]) ** 2).sum())
+        if inertia < lowest:
+            best, lowest = labels, inertia
+    return best
+
+
+def _places(distances: np.ndarray) -> np.ndarray:
+    """[n, M] -> labels [n] at the least total distance, each cluster with ⌊n/M⌋ to ⌈n/M⌉ members."""
+    from scipy.optimize import linear_sum_assignment
+
+    n, M = distances.shape
+    least, extra = divmod(n, M)
+    # Places that must be taken come first; of the M optional ones exactly n - M ⌊n/M⌋ are taken, since places that stay
+    # empty go to as many absent points, which may take none but optional places.
+    of = np.concatenate([np.repeat(np.arange(M), least), np.arange(M)]) if extra else np.repeat(np.arange(M), least)
+    costs = distances[:, of]
+    if extra:
+        absent = np.full((M - extra, len(of)), distances.sum() + 1.0)
+        absent[:, M * least :] = 0.0
+        costs = np.concatenate([costs, absent])
+    rows, columns = linear_sum_assignment(costs)
+    labels = np.empty(n, dtype=np.int64)
+    labels[rows[rows < n]] = of[columns[rows < n]]
+    return labels
+
+
+def match_labels(labels: np.ndarray, previous: np.ndarray, M: int) -> np.ndarray:
+    """The same clusters under the names that agree most with `previous`: both [n] in 0 … M - 1, -1 in `previous` where a
+    point had none. k-means' labels have no identity of their own, and a prototype belongs to a label."""
+    from scipy.optimize import linear_sum_assignment
+
+    known = previous >= 0
+    agreement = np.zeros((M, M))
+    np.add.at(agreement, (labels[known], previous[known]), 1)
+    names = np.empty(M, dtype=np.int64)
+    rows, columns = linear_sum_assignment(-agreement)
+    names[rows] = columns
+    return names[labels]

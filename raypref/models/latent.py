@@ -1,0 +1,98 @@
+"""The variational selector's modules beside the LoRA adapter (S1 4.1, 4.4), as segments of a row, stacked over clients.
+
+Two forms, by `VariationalConfig.form`. `printed`: what S1 prints, Δh -> extractor -> encoder -> z, and a projection of z
+that is *added* to the two choice logits (Eq. 2). It shifts both orders of a pair alike, so it cannot depend on the
+responses. `conditioned`: the extractor reads each response, and the projection of z weighs the difference of their
+features, w(z) · (e_A - e_B); z is inferred from the client's other pairs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import layer_norm, relu
+
+from raypref.config import VariationalConfig
+from raypref.models.layout import Segment
+
+PREFIX = "latent."
+PROJECTION = (64, 32)
+"""Widths of f_θ, an MLP d -> 64 -> 32 -> out (S1 4.4, Table 4)."""
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """q(z | ·) = N(μ, diag σ²) of n clients, S each."""
+
+    mu: Tensor
+    """[n, S, d]"""
+    log_variance: Tensor
+    """[n, S, d], capped."""
+
+
+def latent_segments(hidden: int, config: VariationalConfig) -> tuple[Segment, ...]:
+    """The segments for a base of width `hidden`: extractor H -> F -> F, encoder F -> E -> 2d, projection d -> 64 -> 32 ->
+    2 (printed) or F (conditioned), prototypes [M, d]; with attention also its query [F]."""
+    F, E, d = config.features, config.encoder, config.d
+    out = 2 if config.form == "printed" else F
+    widths = {"extractor": (hidden, F, F), "encoder": (F, E, 2 * d), "projection": (d, *PROJECTION, out)}
+    segments = []
+    for name, sizes in widths.items():
+        for i, (wide, narrow) in enumerate(zip(sizes, sizes[1:], strict=False)):
+            segments.append(Segment(f"{PREFIX}{name}.{i}.weight", (narrow, wide)))
+            segments.append(Segment(f"{PREFIX}{name}.{i}.bias", (narrow,)))
+    if config.pooling == "attention":
+        segments.append(Segment(f"{PREFIX}attention", (F,)))
+    segments.append(Segment(f"{PREFIX}prototypes", (config.M, d)))
+    return tuple(segments)
+
+
+def initial(segment: Segment, generator: torch.Generator, scale: float) -> Tensor:
+    """A segment's start, flat. Weights U(±1/√fan-in) as PyTorch's linear layers, biases and the attention's query zero;
+    prototypes the orthonormal rows of a QR decomposition times s (S1 4.2), which needs M <= d."""
+    kind = segment.name.rpartition(".")[2]
+    if kind == "weight":
+        bound = 1.0 / math.sqrt(segment.shape[1])
+        return torch.empty(segment.size).uniform_(-bound, bound, generator=generator)
+    if kind == "prototypes":
+        M, d = segment.shape
+        return scale * torch.linalg.qr(torch.randn(d, M, generator=generator)).Q.T.reshape(-1)
+    return torch.zeros(segment.size)
+
+
+def mlp(parts: Mapping[str, Tensor], name: str, x: Tensor) -> Tensor:
+    """[n, S, in] -> [n, S, out] through n clients' layers, ReLU between them."""
+    layer = 0
+    while f"{PREFIX}{name}.{layer}.weight" in parts:
+        x = relu(x) if layer else x
+        weight, bias = (parts[f"{PREFIX}{name}.{layer}.{kind}"] for kind in ("weight", "bias"))
+        x = torch.baddbmm(bias[:, None], x, weight.mT)
+        layer += 1
+    return x
+
+
+def features(parts: Mapping[str, Tensor], h: Tensor) -> Tensor:
+    """Responses' hidden states [n, ..., H] -> e [n, ..., F]: normalized (bases differ in scale by orders), extracted."""
+    flat = layer_norm(h, h.shape[-1:]).flatten(1, -2)
+    return mlp(parts, "extractor", flat).unflatten(1, h.shape[1:-1])
+
+
+def encode(parts: Mapping[str, Tensor], f: Tensor, most: float) -> Posterior:
+    """Features of differences [n, S, F] -> their posteriors, log σ² capped at `most` (S1 4.1)."""
+    mu, log_variance = mlp(parts, "encoder", f).chunk(2, dim=-1)
+    return Posterior(mu, torch.clamp(log_variance, max=most))
+
+
+def pool(parts: Mapping[str, Tensor], f: Tensor, mask: Tensor) -> Tensor:
+    """Differences of context pairs [n, K, F] -> one summary [n, S, F] a target: the mean over those that `mask` [n, S, K]
+    lets through, weighed by attention where the row has a query; zero where none is."""
+    scores = torch.zeros_like(f[..., 0])
+    if f"{PREFIX}attention" in parts:
+        scores = torch.bmm(f, parts[f"{PREFIX}attention"][..., None])[..., 0] / math.sqrt(f.shape[-1])
+    scores = scores[:, None].expand(mask.shape).masked_fill(~mask, -torch.inf)
+    weights = torch.nan_to_num(torch.softmax(scores, dim=-1))  # nan: nothing to look at
+    return torch.bmm(weights, f)
