@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from raypref.config import RunConfig, override
 
@@ -17,6 +18,10 @@ for name, value in {
     "RAY_USAGE_STATS_ENABLED": "0",
 }.items():
     os.environ.setdefault(name, value)
+
+# The same cases every time, and no deadlines: a busy machine is no failure.
+settings.register_profile("raypref", deadline=None, derandomize=True)
+settings.load_profile("raypref")
 
 SHARED = Path(__file__).resolve().parents[1].parent / "shared"
 
