@@ -11,9 +11,11 @@ import fcntl
 import logging
 import os
 import signal
+import tempfile
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
@@ -274,6 +276,64 @@ def close_stale(uri: str, experiment_id: str, run_ids: Collection[str]) -> list[
     for run_id in stale:
         client.set_terminated(run_id, "KILLED")
     return stale
+
+
+@dataclass(frozen=True)
+class Held:
+    """A run as MLflow holds it."""
+
+    id: str
+    experiment: str
+    status: str
+    """FINISHED, FAILED, KILLED, RUNNING or SCHEDULED."""
+    started: int
+    """Milliseconds since 1970."""
+    params: Mapping[str, str]
+    tags: Mapping[str, str]
+
+
+def held(uri: str, experiments: Sequence[str]) -> tuple[list[Held], list[str]]:
+    """The runs of these experiments, oldest first within each, and the names of all experiments there are.
+
+    An experiment that is not there has none. Raises `UserError` where nothing answers at `uri`; creates nothing.
+    """
+    if uri.startswith(SQLITE) and not Path(uri.removeprefix(SQLITE)).exists():
+        raise UserError(
+            f"there is no MLflow database {uri.removeprefix(SQLITE)}; go to the folder where the runs were started, or "
+            "set MLFLOW_TRACKING_URI"
+        )
+    mlflow = _mlflow()
+    try:
+        with _impatient():
+            client = mlflow.MlflowClient(uri)
+            ids = {e.name: e.experiment_id for e in client.search_experiments()}
+            found = [run for name in experiments if name in ids for run in _runs(client, name, ids[name])]
+    except mlflow.exceptions.MlflowException as error:
+        raise UserError(
+            f"MLflow at {uri} cannot be used ({_first(error)}); mend or unset MLFLOW_TRACKING_URI"
+        ) from error
+    return found, sorted(ids)
+
+
+def _runs(client: MlflowClient, name: str, experiment_id: str) -> Iterator[Held]:
+    token = None
+    while True:
+        page = client.search_runs([experiment_id], order_by=["attributes.start_time ASC"], page_token=token)
+        for run in page:
+            yield Held(run.info.run_id, name, run.info.status, run.info.start_time, run.data.params, run.data.tags)
+        token = page.token
+        if not token:
+            return
+
+
+def read_artifacts(uri: str, run_id: str, names: Collection[str]) -> dict[str, bytes]:
+    """Those of the named files (of the top folder) that a run has, fetched from wherever its artifacts are."""
+    client = _mlflow().MlflowClient(uri)
+    there = {item.path for item in client.list_artifacts(run_id)}
+    with tempfile.TemporaryDirectory() as folder:
+        return {
+            name: Path(client.download_artifacts(run_id, name, folder)).read_bytes() for name in names if name in there
+        }
 
 
 def _mlflow() -> Any:

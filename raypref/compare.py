@@ -1,0 +1,222 @@
+"""`python -m raypref.compare NAME [NAME …]`: the paper's tables and figures from what MLflow holds."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import tyro
+
+from raypref import checkpoint, console
+from raypref.cli import parse
+from raypref.config import RunConfig, UserError, flatten, from_dict, nearest, to_dict
+from raypref.run import listing, output_folder, working_folder
+from raypref.spaces import names as space_names
+
+if TYPE_CHECKING:
+    from raypref.evaluation.papers import Found, Item
+    from raypref.tracking import Held
+
+
+@dataclass(frozen=True)
+class Options:
+    """Draw S2's tables and figures from the finished runs of these experiments in MLflow (MLFLOW_TRACKING_URI, or
+    mlflow.db where the command is typed). Each takes, of all runs that fit, those that differ in nothing but what it
+    varies; where several such families exist, the one that fills most of it."""
+
+    names: tyro.conf.Positional[tuple[str, ...]]
+    """Experiments: the NAMEs that were given to raypref.run and raypref.sweep."""
+    table: tuple[int, ...] = ()
+    """Only these of Tables 1 to 7. Default: with --figure none, else all."""
+    figure: tuple[int, ...] = ()
+    """Only these of Figures 2 to 6, and 0 for GQ(l) by layer. Default: with --table none, else all."""
+    where: tuple[str, ...] = ()
+    """Only runs with these fields, such as federation.rounds=60 data.group_sizes="15 15 5 5"."""
+    reference: str = "FedGD"
+    """The row that differences are taken to; where a table lacks it, one of its own."""
+    fold: Literal["test", "validation"] = "test"
+    """Which held-out pairs accuracies are read on."""
+    out: Path | None = None
+    """Where files go. Default: `runs/compare` where the command is typed."""
+
+
+def command(argv: list[str]) -> int:
+    """The command line; see `Options`."""
+    if not argv:
+        return listing("compare", argv)
+    options = parse(Options, argv, "python -m raypref.compare")
+    if not options.names:
+        raise UserError(f"name at least one experiment; there are the spaces {', '.join(space_names())}")
+
+    from raypref import tracking
+    from raypref.evaluation.papers import FIGURES, TABLES
+
+    wanted = [(n, "table", TABLES) for n in options.table] + [(n, "figure", FIGURES) for n in options.figure]
+    for number, kind, there in wanted:
+        if number not in there:
+            raise UserError(f"there is no --{kind} {number}; there are: {', '.join(map(str, sorted(there)))}")
+    if not wanted:
+        wanted = [(n, "table", TABLES) for n in TABLES] + [(n, "figure", FIGURES) for n in FIGURES]
+    out = output_folder(options.out or working_folder() / "runs" / "compare")
+    uri = tracking.tracking_uri(working_folder())
+    held, known = tracking.held(uri, options.names)
+    for name in options.names:
+        if name not in known:
+            if name not in space_names():
+                raise UserError(f"MLflow at {uri} has no experiment {name!r}{nearest(name, known)}")
+            console.say(f"{name}: no runs in MLflow yet; python -m raypref.sweep {name}")
+    fate = Fates(held)
+    runs = list(fate.newest(fate.read(uri), options.where))
+    if not runs:
+        raise UserError(f"no run to show: {fate.told() or 'none is there'}; python -m raypref.sweep makes some")
+
+    items = [there[number](runs, options.fold) for number, _, there in wanted]
+    lines = [write(item, out, options.reference) for item in items]
+    fate.used(run.id for item in items for run in item.runs)
+    checkpoint.write_bytes(out / "runs.csv", fate.to_csv(items).encode())
+    drawn = [line for line in lines if line]
+    checkpoint.write_bytes(out / "compare.md", "\n".join([*drawn, fate.told(), ""]).encode())
+    for item in items:
+        for missing in item.missing:
+            how = "lacks" if item.content is not None else "not drawn, for want of"
+            console.say(f"{item.name} {how} {missing.what} ({missing.command})")
+    console.say(f"\n{fate.told()}\n{len(drawn)} tables and figures: {out / 'compare.md'}")
+    return 0
+
+
+def write(item: Item, out: Path, reference: str) -> str:
+    """The item's files; returns its Markdown, empty where it could not be drawn."""
+    from raypref.evaluation import paired, tables
+
+    for name in (item.name, f"{item.name}-differences"):  # what an earlier command drew of other runs
+        for kind in ("md", "csv", "tex", "png", "pdf"):
+            (out / f"{name}.{kind}").unlink(missing_ok=True)
+    if item.content is None:
+        return ""
+    if not isinstance(item.content, tables.Table):
+        for kind in ("png", "pdf"):
+            file = io.BytesIO()
+            item.content.savefig(file, format=kind, dpi=150, metadata={"CreationDate": None} if kind == "pdf" else None)
+            checkpoint.write_bytes(out / f"{item.name}.{kind}", file.getvalue())
+        return f"![{item.name}]({item.name}.png)\n\n{item.caption}\n"
+    table = item.content
+    small = paired.against(table, reference if reference in table.rows else item.reference)
+    console.say(tables.terminal(table))
+    console.say("")
+    for one in [table] + [small] * (small is not None):
+        for kind, render in (("md", tables.markdown), ("csv", tables.to_csv), ("tex", tables.latex)):
+            checkpoint.write_bytes(out / f"{one.name}.{kind}", render(one).encode())
+    return "\n".join(tables.markdown(one) for one in [table] + [small] * (small is not None))
+
+
+class Fates:
+    """What became of every run that MLflow holds: used, or left out and why. A sweep's own run is none."""
+
+    USED = "used"
+
+    def __init__(self, held: Sequence[Held]) -> None:
+        self.held = {run.id: run for run in held if "raypref.key" in run.tags}
+        self.of = dict.fromkeys(self.held, "")
+
+    def read(self, uri: str) -> Iterator[Found]:
+        """Finished runs whose result can be read."""
+        from raypref import tracking
+        from raypref.evaluation.papers import Found
+
+        for run in self.held.values():
+            if run.status != "FINISHED":
+                self.of[run.id] = "failed" if run.status == "FAILED" else "unfinished"
+                continue
+            files = tracking.read_artifacts(uri, run.id, ("result.json", "groups.json"))
+            if "result.json" not in files:
+                self.of[run.id] = "without result.json"
+                continue
+            result = json.loads(files["result.json"])
+            try:
+                config = flatten(to_dict(from_dict(result["config"])))  # what is newer than the run by its default
+            except UserError:
+                self.of[run.id] = "of another version"
+                continue
+            groups = json.loads(files["groups.json"]) if "groups.json" in files else None
+            yield Found(run.id, run.started, config, result, groups)
+
+    def newest(self, runs: Iterable[Found], where: Sequence[str]) -> Iterator[Found]:
+        """Of each configuration and seed the newest run, where some have diagnostics the newest that does."""
+        best: dict[str, Found] = {}
+        chosen = conditions(where)
+        for run in sorted(runs, key=lambda r: (bool(r.result.get("diagnostics")), r.started)):
+            if not all(matches(run.config[key], word) for key, word in chosen.items()):
+                self.of[run.id] = "other configuration"
+                continue
+            name = f"{run.identity()} {run.seed}"
+            if name in best:
+                self.of[best[name].id] = "older duplicate"
+            best[name] = run
+        yield from best.values()
+
+    def used(self, ids: Iterable[str]) -> None:
+        """The others that were read had another configuration than any table took."""
+        taken = set(ids)
+        for run_id, fate in self.of.items():
+            if not fate:
+                self.of[run_id] = self.USED if run_id in taken else "other configuration"
+
+    def told(self) -> str:
+        """`runs: 24 used; left out: 2 unfinished, 1 older duplicate`."""
+        counts = Counter(fate or "read" for fate in self.of.values())
+        kept = counts.pop(self.USED, 0)
+        left = ", ".join(f"{count} {fate}" for fate, count in counts.most_common())
+        return f"runs: {kept} used; left out: {left or 'none'}" if self.of else ""
+
+    def to_csv(self, items: Sequence[Item]) -> str:
+        """A line a run: what it is, what became of it, and which tables and figures show it."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["run", "experiment", "algorithm", "seed", "key", "fate", "in"])
+        shown: dict[str, list[str]] = {}
+        for item in items:
+            for run in item.runs:
+                if item.name not in shown.setdefault(run.id, []):
+                    shown[run.id].append(item.name)
+        for run_id, run in self.held.items():
+            what = [run.params.get("algorithm", ""), run.params.get("seed", ""), run.tags["raypref.key"]]
+            writer.writerow([run_id, run.experiment, *what, self.of[run_id], " ".join(shown.get(run_id, []))])
+        return text.getvalue()
+
+
+def conditions(where: Sequence[str]) -> Mapping[str, str]:
+    """`KEY=VALUE` words by key. Raises `UserError` on a word of another form or an unknown field."""
+    known = flatten(to_dict(RunConfig()))
+    chosen = {}
+    for word in where:
+        key, equals, value = word.partition("=")
+        if not equals:
+            raise UserError(f"--where takes FIELD=VALUE, not {word!r}; such as federation.rounds=60")
+        if key not in known:
+            raise UserError(f"unknown field {key!r}{nearest(key, known)}")
+        chosen[key] = value
+    return chosen
+
+
+def matches(value: Any, word: str) -> bool:
+    """Whether a field's value is what a person typed: numbers by value, tuples as on a command line."""
+    if isinstance(value, list):
+        words = word.split()
+        return len(words) == len(value) and all(map(matches, value, words))
+    if isinstance(value, (int, float)):
+        try:
+            return float(word) == value
+        except ValueError:
+            return False
+    return str(value) == word
+
+
+if __name__ == "__main__":
+    sys.exit(console.main(command, sys.argv[1:]))

@@ -1,0 +1,108 @@
+"""Paired differences between two rows of a table: the same clients under the same seed, two methods.
+
+A synthetic client is the same person under every method of one seed, so that the difference a client is what a method
+changes; what makes some clients harder than others cancels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from raypref.evaluation.curve import RESAMPLES
+from raypref.evaluation.tables import Cell, Column, Table
+
+
+class Difference(NamedTuple):
+    """Mean over clients, then over seeds, of a - b, with its interval."""
+
+    mean: float
+    low: float
+    high: float
+    seeds: int
+    """Seeds that both have; with one, the interval holds the spread over clients alone."""
+
+
+def difference(
+    a: Mapping[int, np.ndarray], b: Mapping[int, np.ndarray], seed: int = 0, level: float = 0.95
+) -> Difference | None:
+    """a - b by a hierarchical bootstrap: seeds are redrawn, then the clients within each drawn seed.
+
+    a, b: seed -> [C] a value a client, nan where it has nothing to judge. The ends are percentiles of `RESAMPLES` draws
+    of the mean. None where no seed is in both, or the clients are not the same number.
+    """
+    gaps = []
+    for s in sorted(set(a) & set(b)):
+        if a[s].shape != b[s].shape:
+            return None
+        gap = a[s] - b[s]
+        gaps.append(gap[~np.isnan(gap)])
+    gaps = [gap for gap in gaps if len(gap)]
+    if not gaps:
+        return None
+    S, generator = len(gaps), np.random.default_rng(seed)
+    means = np.empty((S, RESAMPLES, S))
+    for s, gap in enumerate(gaps):  # a seed drawn twice has its clients redrawn each time
+        counts = generator.multinomial(len(gap), np.full(len(gap), 1 / len(gap)), size=(RESAMPLES, S))
+        means[s] = counts @ gap / len(gap)
+    drawn = generator.integers(S, size=(1, RESAMPLES, S))
+    low, high = np.quantile(
+        np.take_along_axis(means, drawn, axis=0)[0].mean(axis=1), [(1 - level) / 2, (1 + level) / 2]
+    )
+    return Difference(float(np.mean([gap.mean() for gap in gaps])), float(low), float(high), S)
+
+
+def against(table: Table, reference: str) -> Table | None:
+    """The small table beside a table: every other row minus `reference`, for the columns that are means over clients.
+
+    None where `reference` is not a row, or nothing can be paired.
+    """
+    if reference not in table.rows:
+        return None
+    base = table.cells[table.rows.index(reference)]
+    held = [c for c, cell in enumerate(base) if cell is not None and cell.clients]
+    rows: dict[str, tuple[Cell | None, ...]] = {}
+    seeds: set[int] = set()
+    for name, cells in zip(table.rows, table.cells, strict=True):
+        if name == reference or name in table.apart:
+            continue
+        line = []
+        for c in held:
+            there, here = base[c], cells[c]
+            assert there is not None
+            found = difference(here.clients, there.clients) if here is not None else None
+            line.append(Cell((found.mean,), interval=(found.low, found.high)) if found else None)
+            seeds |= {found.seeds} if found else set()
+        if any(line):
+            rows[name] = tuple(line)
+    if not rows:
+        return None
+    return Table(
+        name=f"{table.name}-differences",
+        title=f"{table.title}: differences to {reference}",
+        corner=table.corner,
+        columns=tuple(_signed(table.columns[c]) for c in held),
+        rows=tuple(rows),
+        cells=tuple(rows.values()),
+        notes=(_caption(reference, seeds),),
+    )
+
+
+def _signed(column: Column) -> Column:
+    return replace(column, signed=True, best=0)
+
+
+def _caption(reference: str, seeds: set[int]) -> str:
+    how = (
+        "seeds are redrawn, then clients within each; with few seeds rather too narrow than too wide"
+        if max(seeds) > 1
+        else "clients are redrawn; of the spread over seeds one seed tells nothing"
+    )
+    return (
+        f"Row minus {reference}, accuracies in points, paired by client within a seed (a seed makes the same clients "
+        f"for every method); seeds paired: {' or '.join(map(str, sorted(seeds)))}. In brackets a 95 % bootstrap "
+        f"interval: {how}."
+    )

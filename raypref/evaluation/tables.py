@@ -1,0 +1,238 @@
+"""A table as a value, and how it reads: Markdown, LaTeX (booktabs), CSV, terminal.
+
+Every cell keeps its runs apart (one a seed) and, where it has one, the spread within each run, so that no rendering
+mixes the two: `94.6 ± 3.6 (± 0.4)` is the mean, the standard deviation within a run (over clients, over layers for
+GQ(l)), and that over seeds.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from raypref.evaluation.ranking import spread
+from raypref.evaluation.report import NONE
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number over its seeds."""
+
+    values: tuple[float, ...]
+    """One a run; at least one."""
+    within: tuple[float, ...] = ()
+    """Standard deviation within each run (population: its clients, or layers, are all there are); empty: none."""
+    clients: Mapping[int, np.ndarray] = field(default_factory=dict)
+    """Seed -> [C] each client's value, for paired differences; empty: not a mean over clients."""
+    interval: tuple[float, float] | None = None
+    """Of a difference; it then stands in place of the spreads."""
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(self.values))
+
+    @property
+    def std_within(self) -> float:
+        """Mean over runs of the spread within each; nan without."""
+        return float(np.mean(self.within)) if self.within else math.nan
+
+    @property
+    def std_seeds(self) -> float:
+        """Over runs, which are a sample (division by n - 1); nan for one."""
+        return spread(self.values)
+
+
+@dataclass(frozen=True)
+class Column:
+    """What a column holds and how it is written."""
+
+    head: str
+    latex: str
+    block: str = ""
+    """What several columns have in common, such as the setting."""
+    scale: float = 1.0
+    """100 for shares, which are written in % (CSV holds them as they are)."""
+    digits: int = 2
+    signed: bool = False
+    span: bool = False
+    """Written as one number or lowest–highest, without spread: budgets, n."""
+    best: int = 0
+    """1: the highest is bold, -1: the lowest, 0: none."""
+    within: str = "clients"
+    """What `Cell.within` runs over."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows in the order in which they are shown; `cells[row][column]`, None where there is nothing."""
+
+    name: str
+    title: str
+    corner: str
+    columns: tuple[Column, ...]
+    rows: tuple[str, ...]
+    cells: tuple[tuple[Cell | None, ...], ...]
+    apart: frozenset[str] = frozenset()
+    """Rows that are there for reference: neither bold nor in a difference."""
+    notes: tuple[str, ...] = ()
+
+    def bold(self, row: int, column: int) -> bool:
+        """Whether the cell is its column's best as it reads when rounded; nothing is in a column of one."""
+        how, shown = self.columns[column], self.cells[row][column]
+        held = [c[column] for c, name in zip(self.cells, self.rows, strict=True) if name not in self.apart]
+        rivals = [round(how.best * how.scale * c.mean, how.digits) for c in held if c is not None]
+        if not how.best or shown is None or len(rivals) < 2 or self.rows[row] in self.apart:
+            return False
+        return round(how.best * how.scale * shown.mean, how.digits) == max(rivals)
+
+
+def text(cell: Cell | None, column: Column) -> str:
+    """`94.6 ± 3.6 (± 0.4)`; `-6.6 [-9.8, -3.1]` for a difference; `30–60` for a span."""
+    if cell is None:
+        return NONE
+
+    def show(value: float, signed: bool = False) -> str:
+        rounded = round(column.scale * value, column.digits) + 0.0  # no -0.0
+        return f"{rounded:{'+' if signed else ''},.{column.digits}f}"
+
+    if column.span:
+        return NONE.join(dict.fromkeys(show(v) for v in (min(cell.values), max(cell.values))))
+    out = show(cell.mean, column.signed)
+    if cell.interval is not None:
+        low, high = (show(end, column.signed) for end in cell.interval)
+        return f"{out} [{low}, {high}]"
+    out += f" ± {show(cell.std_within)}" if cell.within else ""
+    return out + (f" (± {show(cell.std_seeds)})" if len(cell.values) > 1 else "")
+
+
+def markdown(table: Table) -> str:
+    """The table under its title, its notes beneath."""
+    head = [table.corner, *(f"{c.block} {c.head}".strip() for c in table.columns)]
+    lines = [[h.replace("_", "\\_") for h in head], ["---", *["---:"] * len(table.columns)]]
+    for label, row in _written(table):
+        lines.append([label.replace("_", "\\_"), *(f"**{cell}**" if bold else cell for cell, bold in row)])
+    body = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return "\n\n".join([f"**{table.title}**", body, *table.notes]) + "\n"
+
+
+def latex(table: Table) -> str:
+    """A `table` environment for booktabs; title and notes are its caption."""
+    blocks, rules = [], []
+    at = 2
+    for block, width in _runs([c.block for c in table.columns]):
+        blocks.append(rf"\multicolumn{{{width}}}{{c}}{{{escape(block)}}}" if block else " & ".join([""] * width))
+        rules += [rf"\cmidrule(lr){{{at}-{at + width - 1}}}"] if block else []
+        at += width
+    head = [" & ".join(["", *blocks]) + r" \\", " ".join(rules)] if rules else []
+    head.append(" & ".join([escape(table.corner), *(c.latex for c in table.columns)]) + r" \\")
+    rows = []
+    for label, row in _written(table):
+        cells = [rf"\textbf{{{escape(cell)}}}" if bold else escape(cell) for cell, bold in row]
+        rows.append(" & ".join([escape(label), *cells]) + r" \\")
+    return "\n".join(
+        [
+            r"\begin{table}",
+            r"\centering\small",
+            rf"\caption{{{escape(' '.join([f'{table.title}.', *table.notes]))}}}",
+            rf"\label{{tab:{table.name}}}",
+            rf"\begin{{tabular}}{{l{'r' * len(table.columns)}}}",
+            r"\toprule",
+            *head,
+            r"\midrule",
+            *rows,
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{table}",
+            "",
+        ]
+    )
+
+
+def to_csv(table: Table) -> str:
+    """A line a cell, unrounded, shares in [0, 1]; `std_within` is over what `within` names, `runs` are seeds."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(
+        ["row", "block", "column", "mean", "std_within", "within", "std_seeds", "runs", "low", "high", "best"]
+    )
+    for r, (label, row) in enumerate(zip(table.rows, table.cells, strict=True)):
+        for c, (column, cell) in enumerate(zip(table.columns, row, strict=True)):
+            if cell is None:
+                continue
+            stds = ["" if math.isnan(std) or column.span else std for std in (cell.std_within, cell.std_seeds)]
+            low, high = cell.interval or ((min(cell.values), max(cell.values)) if column.span else ("", ""))
+            within = column.within if cell.within else ""
+            line = [label, column.block, column.head, cell.mean, stds[0], within, stds[1], len(cell.values)]
+            writer.writerow([*line, low, high, int(table.bold(r, c))])
+    return out.getvalue()
+
+
+def terminal(table: Table) -> RichTable:
+    """The same for a terminal, which wraps what is too wide; notes left out."""
+    from rich import box
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    shown = RichTable(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), title=table.title)
+    shown.title_justify = shown.caption_justify = "left"
+    shown.add_column(table.corner, no_wrap=True)
+    for c in table.columns:
+        shown.add_column(Text(f"{c.block}\n{c.head}".strip()), justify="right")
+    for label, row in _written(table):
+        shown.add_row(
+            Text(label), *(Text(cell.replace("± ", "±").replace(" ±", "±"), "bold" * bold) for cell, bold in row)
+        )
+    return shown
+
+
+def escape(words: str) -> str:
+    """Words as LaTeX writes them: its ten special characters, and the symbols that pdfTeX has no letter for."""
+    return "".join(ESCAPES.get(letter, letter) for letter in words)
+
+
+ESCAPES = {
+    **{letter: f"\\{letter}" for letter in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "–": "--",
+    "τ": r"$\tau$",
+    "θ": r"$\theta$",
+    "η": r"$\eta$",
+    "≤": r"$\leq$",
+}
+
+
+def _written(table: Table) -> list[tuple[str, list[tuple[str, bool]]]]:
+    """(row, its cells as text and whether each is bold)."""
+    return [
+        (
+            label,
+            [
+                (text(cell, column), table.bold(r, c))
+                for c, (cell, column) in enumerate(zip(row, table.columns, strict=True))
+            ],
+        )
+        for r, (label, row) in enumerate(zip(table.rows, table.cells, strict=True))
+    ]
+
+
+def _runs(names: list[str]) -> list[tuple[str, int]]:
+    """Neighbours of one name -> (name, how many)."""
+    out: list[tuple[str, int]] = []
+    for name in names:
+        if out and out[-1][0] == name:
+            out[-1] = (name, out[-1][1] + 1)
+        else:
+            out.append((name, 1))
+    return out

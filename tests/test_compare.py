@@ -1,0 +1,142 @@
+"""`raypref.compare` on a real MLflow database that hand-made runs have filled."""
+
+import csv
+import json
+
+import pytest
+
+from raypref import tracking
+from raypref.compare import command, matches
+from raypref.config import UserError
+from tests.evaluation.made import BALANCED, flat, result
+
+GROUPS = {
+    "clients": ["c0", "c1", "c2", "c3"],
+    "true": {"names": ["G1 a", "G2 b"], "of": [0, 0, 0, 1]},
+    "rounds": [0, 10, 20, 30, 60],
+    "assignment": [[0, 1, 0, 1], [0, 0, 0, 1], [0, 0, 0, 1], [0, 0, 0, 1], [0, 0, 0, 1]],
+}
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """FL and FedGD, seeds 0 and 1, a real-looking sweep; and all that must be left out."""
+    base = tmp_path_factory.mktemp("typed here")
+    uri = tracking.tracking_uri(base)
+    ids = {name: tracking.prepare(uri, name) for name in ("main_results", "k_robustness")}
+
+    def log(experiment, told, groups=None, fail=False, **tags):
+        tags = {"raypref.key": told["key"], "raypref.folder": "/of/another/machine"} | tags
+        params = {"algorithm": told["algorithm"], "seed": told["seed"]}
+        with tracking.Run(uri, ids[experiment], "run", params, tags) as run:
+            for name, value in (("result.json", told), ("groups.json", groups)):
+                if value is not None:
+                    (base / name).write_text(json.dumps(value))
+                    run.artifact(base / name)
+                    (base / name).unlink()
+            if fail:
+                raise ValueError("no good")
+        return run.id
+
+    log("main_results", result(flat(0.1, 0.1, 0.1), algorithm="fedgd"))  # run again below: the older duplicate
+    for seed, gain in ((0, 0.0), (1, 0.1)):
+        log("main_results", result(flat(0.6, 0.5, 0.9), algorithm="fedavg", seed=seed))
+        log("main_results", result(flat(0.5, 0.6 + gain, 0.9), algorithm="fedgd", seed=seed), GROUPS)
+    log("main_results", result(flat(0.5, 0.8, 0.9), algorithm="fedgd", **{"federation.rounds": 4}))
+    log("k_robustness", result(flat(0.5, 0.7, 0.8), algorithm="fedgd", **{"experts.K": 2}))
+    log(
+        "k_robustness",
+        result(flat(0.5, 0.5, 0.5), algorithm="cl", **{"data.group_sizes": BALANCED}) | {"config": {"new": 1}},
+    )
+    with pytest.raises(ValueError, match="no good"):
+        log("k_robustness", result(flat(0.5, 0.7, 0.8), algorithm="soft_fl"), fail=True)
+    from mlflow import MlflowClient
+
+    MlflowClient(uri).create_run(ids["main_results"], tags={"raypref.key": "0", "mlflow.runName": "still running"})
+    with tracking.Run(uri, ids["main_results"], "sweep main_results", {}):
+        pass  # the sweep's own run holds no result
+    return base
+
+
+@pytest.fixture
+def here(base, monkeypatch):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.chdir(base)
+    return base
+
+
+def test_tables_figures_and_what_became_of_every_run(here, capsys):
+    assert command(["main_results", "k_robustness", "--out", "all"]) == 0
+    out = capsys.readouterr().out
+    table = (here / "all" / "table3.md").read_text()
+    assert "| FedGD | 50.0 ± 0.0 (± 0.0) | **65.0 ± 0.0 (± 7.1)** | **90.0 ± 0.0 (± 0.0)** |" in table
+    # FL - FedGD: seeds -0.1 and -0.2, alike for every client
+    assert (
+        "| FL | +10.0 [+10.0, +10.0] | -15.0 [-20.0, -10.0] |" in (here / "all" / "table3-differences.md").read_text()
+    )
+    assert r"\toprule" in (here / "all" / "table3.tex").read_text()
+    assert (
+        "settle (no client moves afterwards) in round, by seed: imbalanced 10, 10"
+        in (here / "all/compare.md").read_text()
+    )
+    for name in ("figure4", "figure6"):
+        assert (here / "all" / f"{name}.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+        assert (here / "all" / f"{name}.pdf").read_bytes().startswith(b"%PDF-")
+    assert "runs: 5 used; left out: " in out
+    for why in ("1 failed", "1 unfinished", "1 older duplicate", "1 other configuration", "1 of another version"):
+        assert why in out
+    assert "table7 not drawn, for want of" in out and "(python -m raypref.sweep phase2_start)" in out
+    with open(here / "all" / "runs.csv") as file:
+        lines = list(csv.DictReader(file))
+    assert len(lines) == 10 and {line["fate"] for line in lines if "table3" in line["in"]} == {"used"}
+
+
+def test_only_what_is_asked_for_of_the_runs_asked_for(here, capsys):
+    assert command(["main_results", "--table", "3", "--where", "federation.rounds=4", "--out", "some"]) == 0
+    assert sorted(p.name for p in (here / "some").iterdir()) == [
+        "compare.md",
+        "runs.csv",
+        "table3.csv",
+        "table3.md",
+        "table3.tex",
+    ]
+    assert "| FedGD | 50.0 ± 0.0 | 80.0 ± 0.0 | 90.0 ± 0.0 |" in (here / "some" / "table3.md").read_text()
+    assert "runs: 1 used" in capsys.readouterr().out
+
+
+def test_a_space_without_runs_is_named_with_its_command(here, capsys):
+    assert command(["main_results", "local_steps", "--figure", "5", "--out", "none"]) == 0
+    out = capsys.readouterr().out
+    assert "local_steps: no runs in MLflow yet; python -m raypref.sweep local_steps" in out
+    assert "figure5 not drawn, for want of FL and CL at several τ and two learning rates" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["main_result"], "no experiment 'main_result'; did you mean 'main_results'"),
+        (["main_results", "--table", "9"], "there is no --table 9; there are: 1, 2, 3"),
+        (["main_results", "--where", "rounds"], "--where takes FIELD=VALUE"),
+        (["main_results", "--where", "federation.round=4"], "unknown field 'federation.round'; did you mean"),
+        (["main_results", "--where", "federation.rounds=5"], "no run to show: .*other configuration"),
+        (["local_steps"], "no run to show"),
+    ],
+)
+def test_mistakes_are_one_line(here, words, message):
+    with pytest.raises(UserError, match=message) as error:
+        command(words)
+    assert "\n" not in str(error.value)
+
+
+def test_a_folder_without_a_database_is_told_and_none_is_made(tmp_path, monkeypatch):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=r"there is no MLflow database .*MLFLOW_TRACKING_URI"):
+        command(["main_results"])
+    assert not (tmp_path / "mlflow.db").exists()
+
+
+def test_fields_match_as_people_type_them():
+    assert matches(0.001, "1e-3") and matches(60, "60") and matches("fedgd", "fedgd")
+    assert matches([15, 15, 5, 5], "15 15 5 5") and not matches([15, 5], "15 15")
+    assert not matches(60, "sixty") and not matches(0.001, "0.01")
