@@ -25,7 +25,8 @@ from raypref.clients.protocol import Personalized, Usage
 from raypref.config import RunConfig, UserError, nearest, validate
 from raypref.data.encode import choice_tokens, encode_federation
 from raypref.data.load import load
-from raypref.models.selector import base_layout, load_tokenizer, pad_id
+from raypref.models.latent import row_layout
+from raypref.models.selector import load_tokenizer, pad_id
 from raypref.publish import publish
 
 
@@ -92,7 +93,7 @@ def prepare(config: RunConfig) -> Inputs:
     """Everything clients are made from; raises `UserError` on whatever a person can mend before anything starts."""
     check(config)
     tokenizer = load_tokenizer(config.model.base)
-    layout = base_layout(config.model)
+    layout = row_layout(config)
     federation = load(config.data, config.seed)
     data = encode_federation(federation, tokenizer, config.data.template, config.data.max_length)
     inputs = Inputs(config, data, choice_tokens(tokenizer, config.data.template), pad_id(tokenizer), layout)

@@ -21,7 +21,7 @@ from raypref.algorithms import ALGORITHMS
 from raypref.clients.pool import Inputs, Pool
 from raypref.clients.protocol import Usage
 from raypref.clients.worker import EVALUATED, LocalTraining, Worker
-from raypref.models.layout import Layout, Segment, lora_init
+from raypref.models.layout import Layout, Segment, initial_row
 from raypref.objectives.choice import metrics
 
 STEPS = 3
@@ -76,7 +76,13 @@ class Counting(Pool):
         n = len(clients)
         if method == "train":
             steps = n * self.config.federation.local_steps
-            return worker, steps * self.costs.step, (rows, np.zeros(n))
+            told: dict[str, np.ndarray] = {}
+            if self.config.objective == "variational":
+                d, context = self.config.variational.d, args[3]
+                told = {"mu": np.ones((n, d), np.float32), "variance": np.ones((n, d), np.float32)}
+                if context is not None and len(context.peers):
+                    told["log_weights"] = context.log_weights
+            return worker, steps * self.costs.step, (rows, np.zeros(n), told)
         if method == "train_pooled":
             return worker, n * (args[4] - args[3]) * self.costs.step, (rows, args[2], np.zeros(n))
         if method == "evaluate":
@@ -138,7 +144,7 @@ def measure(inputs: Inputs) -> Costs:
     worker = Worker(config, dict(enumerate(inputs.data.clients)), inputs.choice_ids, inputs.pad)
     cohort = range(min(config.federation.cohort, len(inputs.sizes)))
     stack = max((members for _, members in inputs.placement.stacks(cohort)), key=len)
-    start = lora_init(inputs.layout, config.seed).repeat(len(stack), 1).numpy()
+    start = initial_row(inputs.layout, config.seed).repeat(len(stack), 1).numpy()
     local = LocalTraining(worker, stack.tolist(), start, "train", 0, 1 + STEPS, config.optim.learning_rate)
     local.advance(1)  # the first one also allocates
     began = time.perf_counter()

@@ -7,6 +7,7 @@ from raypref.algorithms.centralized import CL, MultiCL
 from raypref.algorithms.fedavg import FedAvg, FLTarget
 from raypref.algorithms.fedbiscuit import FedBiscuit
 from raypref.algorithms.fedgd import FedGD, FedGDTarget
+from raypref.algorithms.fedvpa_gp import FedVPAGP, FedVPL, FedVPLOrtho, FedVPLPrior
 from raypref.algorithms.local import Local
 from raypref.algorithms.soft_fl import SoftFL
 
@@ -19,5 +20,9 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "soft_fl": SoftFL,
     "cl": CL,
     "multi_cl": MultiCL,
+    "fedvpl": FedVPL,
+    "fedvpl_ortho": FedVPLOrtho,
+    "fedvpl_prior": FedVPLPrior,
+    "fedvpa_gp": FedVPAGP,
     "local": Local,
 }

@@ -18,7 +18,7 @@ from raypref.algorithms.fedavg import check_groups_known
 from raypref.clients.protocol import Clients
 from raypref.config import RunConfig
 from raypref.data.federation import members
-from raypref.models.layout import lora_init
+from raypref.models.layout import initial_row
 
 BLOCKS = 20
 """Parts in which the steps are taken and saved, at most; none of them is a communication round."""
@@ -53,7 +53,7 @@ class CL:
         return np.zeros(len(self.clients.sizes), dtype=np.int64)
 
     def init(self) -> CentralizedState:
-        start = lora_init(self.clients.layout, self.config.seed).repeat(int(self.pool_of().max()) + 1, 1)
+        start = initial_row(self.clients.layout, self.config.seed).repeat(int(self.pool_of().max()) + 1, 1)
         return CentralizedState(round=0, theta=start, moments=torch.zeros(len(start), 2, start.shape[1]))
 
     def round(self, state: CentralizedState) -> tuple[CentralizedState, Metrics]:

@@ -9,7 +9,7 @@ from torch import Tensor
 from raypref.algorithms.base import Metrics, State
 from raypref.clients.protocol import Clients
 from raypref.config import RunConfig
-from raypref.models.layout import lora_init
+from raypref.models.layout import initial_row
 
 
 class Local:
@@ -32,4 +32,4 @@ class Local:
         raise AssertionError("Local has no rounds")
 
     def initialization(self, state: State) -> Tensor:
-        return lora_init(self.clients.layout, self.config.seed)
+        return initial_row(self.clients.layout, self.config.seed)

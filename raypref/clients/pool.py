@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from raypref.clients.protocol import Personalized, Placement, Trained, Usage
+from raypref.clients.protocol import Context, Personalized, Placement, Trained, Usage
 from raypref.clients.worker import Worker
 from raypref.config import RunConfig
 from raypref.data.encode import EncodedClient, EncodedFederation, concatenate
@@ -72,7 +72,9 @@ class Pool(ABC):
     def close(self) -> None:  # noqa: B027 - nothing to release in process
         """Release the workers."""
 
-    def train(self, cohort: Sequence[int] | np.ndarray, rows: Tensor, round: int) -> Trained:
+    def train(
+        self, cohort: Sequence[int] | np.ndarray, rows: Tensor, round: int, context: Context | None = None
+    ) -> Trained:
         chosen = np.asarray(cohort, dtype=np.int64)
         order = np.argsort(chosen)
         start = rows.expand(len(chosen), -1) if rows.dim() == 1 else rows
@@ -81,14 +83,22 @@ class Pool(ABC):
         stacks = self.placement.stacks(chosen)
         at = [np.searchsorted(chosen, members) for _, members in stacks]
         results = self.gather(
-            [self.call(w, "train", members, matrix[i], round) for (w, members), i in zip(stacks, at, strict=True)]
+            [
+                self.call(w, "train", members, matrix[i], round, context and context.of(order[i]))
+                for (w, members), i in zip(stacks, at, strict=True)
+            ]
         )
         out, loss = np.empty_like(matrix), np.empty(len(chosen))
-        for i, (trained, losses) in zip(at, results, strict=True):
+        statistics: dict[str, np.ndarray] = {}
+        for i, (trained, losses, told) in zip(at, results, strict=True):
             out[i], loss[i] = trained, losses
+            for name, values in told.items():
+                statistics.setdefault(name, np.empty((len(chosen), *values.shape[1:]), values.dtype))[i] = values
+        up = matrix.nbytes + sum(values.nbytes for name, values in statistics.items() if name != "log_weights")
+        down = matrix.nbytes + (context.nbytes if context else 0)
         steps = len(chosen) * self.config.federation.local_steps
-        self.used = self.used.add(Usage(steps, matrix.nbytes, matrix.nbytes, rounds=1))
-        return Trained(chosen, torch.from_numpy(out), self.sizes[chosen], loss)
+        self.used = self.used.add(Usage(steps, down, up, rounds=1))
+        return Trained(chosen, torch.from_numpy(out), self.sizes[chosen], loss, statistics)
 
     def train_pooled(
         self, pools: Sequence[np.ndarray], rows: Tensor, moments: Tensor, begin: int, end: int

@@ -3,13 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 from torch import Tensor
 
 from raypref.models.layout import Layout
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a server tells a cohort of n clients beside their rows (S1 Algorithm 1, lines 6-8)."""
+
+    peers: np.ndarray
+    """int64 [P] the clients of whom the mixture prior is made; none: the standard Gaussian."""
+    mean: np.ndarray
+    """float32 [P, d] μ_j."""
+    variance: np.ndarray
+    """float32 [P, d] σ_j²."""
+    log_weights: np.ndarray
+    """float32 [n, P] each client's own ℓ. It never leaves the client but in a checkpoint: no other client is told it."""
+    labels: np.ndarray | None = None
+    """int64 [n] each client's prototype, -1 for none yet; None: no prototypes."""
+
+    def of(self, index: np.ndarray) -> Context:
+        """Only these of the n clients."""
+        labels = None if self.labels is None else self.labels[index]
+        return replace(self, log_weights=self.log_weights[index], labels=labels)
+
+    @property
+    def nbytes(self) -> int:
+        """Sent down to a cohort: statistics to each of its clients, and a label."""
+        return len(self.log_weights) * (self.mean.nbytes + self.variance.nbytes + 8 * (self.labels is not None))
 
 
 @dataclass(frozen=True)
@@ -24,6 +50,8 @@ class Trained:
     """int64 [n] N_c, training pairs."""
     loss: np.ndarray
     """float64 [n] mean training loss over the local steps."""
+    statistics: dict[str, np.ndarray] = field(default_factory=dict)
+    """What the objective reports beside, n first (see `raypref.clients.losses.Local.statistics`)."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +99,11 @@ class Clients(Protocol):
     used: Usage
     """Counts since the start of this process."""
 
-    def train(self, cohort: Sequence[int] | np.ndarray, rows: Tensor, round: int) -> Trained:
-        """τ local steps of each client of the cohort from its row: rows [n, D], or [D] for all alike."""
+    def train(
+        self, cohort: Sequence[int] | np.ndarray, rows: Tensor, round: int, context: Context | None = None
+    ) -> Trained:
+        """τ local steps of each client of the cohort from its row: rows [n, D], or [D] for all alike. The context's n are
+        in the cohort's order."""
         ...
 
     def train_pooled(

@@ -15,10 +15,13 @@ import torch.distributed
 from torch import Tensor
 
 from raypref.clients.diagnosis import diagnose
+from raypref.clients.losses import Batch, Choice, Local, Loss, Variational
+from raypref.clients.protocol import Context
 from raypref.config import RunConfig, UserError
 from raypref.data.encode import EncodedClient, EncodedFold
+from raypref.models.latent import row_layout
 from raypref.models.selector import Dropout, Selector, load_selector
-from raypref.objectives.choice import choice_loss, metrics, order_margins, pair_margins
+from raypref.objectives.choice import metrics, pair_margins
 from raypref.rng import stream, torch_stream
 
 EVALUATED = ("validation", "test")
@@ -37,13 +40,17 @@ class Worker:
         if self.device == "cuda" and not torch.cuda.is_available():
             raise UserError("clients.gpus_per_actor is above 0 but there is no GPU here; set it to 0 to train on CPUs")
         self.selector: Selector = load_selector(config.model, choice_ids, pad, self.device)
+        self.layout = row_layout(config)
+        self.loss: Loss = {"choice": Choice, "variational": Variational}[config.objective](self)
 
-    def train(self, stack: Sequence[int], rows: np.ndarray, round: int) -> tuple[np.ndarray, np.ndarray]:
-        """τ steps from rows [n, D] with a fresh AdamW -> (rows [n, D], mean loss [n])."""
+    def train(
+        self, stack: Sequence[int], rows: np.ndarray, round: int, context: Context | None = None
+    ) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+        """τ steps from rows [n, D] with a fresh AdamW -> (rows [n, D], mean loss [n], statistics, n first)."""
         steps = self.config.federation.local_steps
-        local = LocalTraining(self, stack, rows, "train", round, steps, self.config.optim.learning_rate)
+        local = LocalTraining(self, stack, rows, "train", round, steps, self.config.optim.learning_rate, context=context)
         losses = local.advance(steps)
-        return local.result(), losses
+        return local.result(), losses, local.local.statistics()
 
     def hold(self, clients: Mapping[int, EncodedClient]) -> None:
         """Take more clients in."""
@@ -74,9 +81,8 @@ class Worker:
         """Every row of [K, D] on every client's fold: metric -> [K, n]. A client's batches never mix with another's."""
         columns = []
         for c in clients:
-            data = self.clients[c].fold(fold)
             parts = [
-                self.judge(self._tensor(part), [data] * len(part))
+                measured(self.loss.order_margins(self._tensor(part), [c] * len(part), fold))
                 for part in np.split(rows, range(self.config.clients.stack, len(rows), self.config.clients.stack))
             ]
             columns.append({name: np.concatenate([p[name] for p in parts]) for name in parts[0]})
@@ -105,7 +111,7 @@ class Worker:
             local.advance(mark - local.step)
             theta = local.rows.detach()
             for fold in EVALUATED:
-                m = self.order_margins(theta, [self.clients[c].fold(fold) for c in stack])
+                m = [one.cpu() for one in self.loss.order_margins(theta, stack, fold)]
                 read[fold].append(measured(m))
                 if fold == "test":
                     for own, one in zip(told, m, strict=True):
@@ -117,13 +123,9 @@ class Worker:
         }
         return local.result(), curves, [np.stack(own) for own in told], diagnoses
 
-    def judge(self, rows: Tensor, folds: Sequence[EncodedFold]) -> dict[str, np.ndarray]:
-        """Row i on fold i, stacked: metric of `raypref.objectives.choice.metrics` -> float64 [n]."""
-        return measured(self.order_margins(rows, folds))
-
     @torch.inference_mode()
-    def order_margins(self, rows: Tensor, folds: Sequence[EncodedFold]) -> list[Tensor]:
-        """Row i on fold i -> m [N_i, 2] float32, in batches of similar length."""
+    def choice_logits(self, rows: Tensor, folds: Sequence[EncodedFold]) -> list[Tensor]:
+        """Row i on fold i -> choice logits [2 N_i, 2] float32, in batches of similar length."""
         orders = [np.argsort(-f.lengths, kind="stable") for f in folds]
         batch = max(1, self.config.clients.eval_batch // len(folds))
         logits = [torch.empty(len(o), 2) for o in orders]
@@ -133,7 +135,7 @@ class Worker:
             out = self.selector.choice_logits(rows, ids, lengths).cpu()
             for i, part in enumerate(parts):
                 logits[i][part] = out[i, : len(part)]
-        return [order_margins(one) for one in logits]
+        return logits
 
     def _batch(self, folds: Sequence[EncodedFold], parts: Sequence[np.ndarray]) -> tuple[Tensor, Tensor, Tensor]:
         """Comparisons parts[i] of fold i -> ids [n, b, L], lengths [n, b], valid [n, b]; padded both ways."""
@@ -179,9 +181,11 @@ class LocalTraining:
         steps: int,
         rate: float,
         share: Share | None = None,
+        context: Context | None = None,
     ) -> None:
         config = worker.config
         self.share = share
+        self.local = Local(context)
         self.worker, self.stack, self.purpose, self.round = worker, list(stack), purpose, round
         self.folds = [worker.clients[c].train for c in self.stack]
         self.step = 0
@@ -189,6 +193,12 @@ class LocalTraining:
         self.optimizer = torch.optim.AdamW(
             [self.rows], lr=rate, betas=config.optim.betas, weight_decay=config.optim.weight_decay
         )
+        self.trained = [self.rows]
+        if context is not None and len(context.peers):
+            ell = torch.tensor(context.log_weights, dtype=torch.float32, device=worker.device, requires_grad=True)
+            self.optimizer.add_param_group({"params": [ell], "lr": config.variational.peer_learning_rate})
+            self.local.log_weights = ell
+            self.trained.append(ell)
         self.batches = [
             comparisons(f.pairs, config.optim.batch_size, steps, stream(config.seed, purpose, round, c))
             for f, c in zip(self.folds, self.stack, strict=True)
@@ -204,12 +214,14 @@ class LocalTraining:
             slots = torch.zeros_like(lengths)
             for i, part in enumerate(parts):
                 slots[i, : len(part)] = torch.from_numpy(part % 2)
-            logits = self.worker.selector.choice_logits(self.rows, ids, lengths, self._dropout(parts))
-            loss = choice_loss(logits, slots, valid)
+            at = (self.purpose, self.round, self.step)
+            batch = Batch(self.stack, parts, ids, lengths, slots, valid, self._dropout(parts), at)
+            loss = self.worker.loss.loss(self.rows, batch, self.local)
             if self.share:  # this part's share of each whole batch's mean
                 loss = loss * torch.tensor([len(p) / len(b) for p, b in zip(parts, whole, strict=True)]).to(loss)
             # The sum over clients: d(sum)/d(row i) is client i's own gradient.
-            (self.rows.grad,) = torch.autograd.grad(loss.sum(), self.rows)
+            for tensor, gradient in zip(self.trained, torch.autograd.grad(loss.sum(), self.trained), strict=True):
+                tensor.grad = gradient
             if self.share:
                 torch.distributed.all_reduce(self.rows.grad)
             self.optimizer.step()

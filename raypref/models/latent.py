@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import layer_norm, relu
 
-from raypref.config import VariationalConfig
-from raypref.models.layout import Segment
+from raypref.config import RunConfig, VariationalConfig
+from raypref.models.layout import Layout, Segment
+from raypref.models.selector import base_layout, load_architecture
 
 PREFIX = "latent."
 PROJECTION = (64, 32)
@@ -43,25 +44,12 @@ def latent_segments(hidden: int, config: VariationalConfig) -> tuple[Segment, ..
     segments = []
     for name, sizes in widths.items():
         for i, (wide, narrow) in enumerate(zip(sizes, sizes[1:], strict=False)):
-            segments.append(Segment(f"{PREFIX}{name}.{i}.weight", (narrow, wide)))
+            segments.append(Segment(f"{PREFIX}{name}.{i}.weight", (narrow, wide), "uniform"))
             segments.append(Segment(f"{PREFIX}{name}.{i}.bias", (narrow,)))
     if config.pooling == "attention":
         segments.append(Segment(f"{PREFIX}attention", (F,)))
-    segments.append(Segment(f"{PREFIX}prototypes", (config.M, d)))
+    segments.append(Segment(f"{PREFIX}prototypes", (config.M, d), "orthonormal", config.scale))
     return tuple(segments)
-
-
-def initial(segment: Segment, generator: torch.Generator, scale: float) -> Tensor:
-    """A segment's start, flat. Weights U(±1/√fan-in) as PyTorch's linear layers, biases and the attention's query zero;
-    prototypes the orthonormal rows of a QR decomposition times s (S1 4.2), which needs M <= d."""
-    kind = segment.name.rpartition(".")[2]
-    if kind == "weight":
-        bound = 1.0 / math.sqrt(segment.shape[1])
-        return torch.empty(segment.size).uniform_(-bound, bound, generator=generator)
-    if kind == "prototypes":
-        M, d = segment.shape
-        return scale * torch.linalg.qr(torch.randn(d, M, generator=generator)).Q.T.reshape(-1)
-    return torch.zeros(segment.size)
 
 
 def mlp(parts: Mapping[str, Tensor], name: str, x: Tensor) -> Tensor:
@@ -96,3 +84,13 @@ def pool(parts: Mapping[str, Tensor], f: Tensor, mask: Tensor) -> Tensor:
     scores = scores[:, None].expand(mask.shape).masked_fill(~mask, -torch.inf)
     weights = torch.nan_to_num(torch.softmax(scores, dim=-1))  # nan: nothing to look at
     return torch.bmm(weights, f)
+
+
+def row_layout(config: RunConfig) -> Layout:
+    """What a client trains: the LoRA adapter, or with the variational objective the latent modules and, as `lora` says,
+    the adapter before them. From the architecture alone: no weight is read."""
+    adapter = base_layout(config.model)
+    if config.objective == "choice":
+        return adapter
+    latent = latent_segments(load_architecture(config.model.base).hidden_size, config.variational)
+    return Layout((*adapter.segments, *latent) if config.variational.lora else latent)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -24,6 +25,10 @@ class Segment:
     name: str
     """PEFT's name without adapter: `layers.0.self_attn.q_proj.lora_A`."""
     shape: tuple[int, ...]
+    start: Literal["zero", "uniform", "orthonormal"] = "zero"
+    """`uniform`: U(±1/√fan-in), as PEFT starts A and PyTorch a linear layer; `orthonormal`: the rows of a QR decomposition's
+    Q^T, times `radius`."""
+    radius: float = 1.0
 
     @property
     def size(self) -> int:
@@ -69,18 +74,22 @@ def lora_layout(modules: Iterable[tuple[str, int, int]], r: int) -> Layout:
     """The layout of LoRA on (name, d_in, d_out) modules: A [r, d_in], then B [d_out, r], module by module."""
     segments: list[Segment] = []
     for name, d_in, d_out in modules:
-        segments += [Segment(f"{name}.lora_A", (r, d_in)), Segment(f"{name}.lora_B", (d_out, r))]
+        segments += [Segment(f"{name}.lora_A", (r, d_in), "uniform"), Segment(f"{name}.lora_B", (d_out, r))]
     return Layout(tuple(segments))
 
 
-def lora_init(layout: Layout, seed: int, *coordinates: int) -> Tensor:
-    """[D] LoRA default init as in PEFT: A Kaiming-uniform with a = sqrt(5), that is U(±1/sqrt(d_in)); B zero."""
+def initial_row(layout: Layout, seed: int, *coordinates: int) -> Tensor:
+    """[D] every segment at its start: LoRA as in PEFT (A uniform, B zero), latent modules as S1 has them."""
     generator = torch_stream(seed, "lora_init", *coordinates)
     parts = []
     for segment in layout.segments:
-        if segment.name.endswith("lora_A"):
+        if segment.start == "uniform":
             bound = 1.0 / math.sqrt(segment.shape[1])
             parts.append(torch.empty(segment.size).uniform_(-bound, bound, generator=generator))
+        elif segment.start == "orthonormal":
+            count, d = segment.shape
+            Q = torch.linalg.qr(torch.randn(d, count, generator=generator)).Q
+            parts.append(segment.radius * Q.T.reshape(-1))
         else:
             parts.append(torch.zeros(segment.size))
     return torch.cat(parts)

@@ -112,10 +112,31 @@ class Selector:
         the architecture does after its head. No attention mask is needed: a causal model's position never sees the
         padding behind it.
         """
-        n, b, length = ids.shape
-        with self.bound(rows, dropout):
-            hidden = self.model.model(input_ids=ids.reshape(n * b, length), use_cache=False).last_hidden_state
-        last = hidden[torch.arange(n * b, device=hidden.device), lengths.reshape(-1) - 1]
+        return self._choice(self.hidden(rows, ids, dropout), lengths)
+
+    def read(
+        self, rows: Tensor | None, ids: Tensor, lengths: Tensor, spans: Tensor, dropout: Dropout | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Choice logits [n, b, 2] and the last token's state of each response [n, b, 2, H] float32 (S1 4.1), in one pass.
+
+        rows: None for the frozen base. spans [n, b, 4]: start and end of A, then of B, in tokens; otherwise as
+        `choice_logits`.
+        """
+        hidden = self.hidden(rows, ids, dropout)
+        ends = (spans[..., 1::2].long() - 1).clamp(min=0)
+        states = hidden.gather(2, ends[..., None].expand(*ends.shape, hidden.shape[-1]))
+        return self._choice(hidden, lengths), states.float()
+
+    def hidden(self, rows: Tensor | None, ids: Tensor, dropout: Dropout | None = None) -> Tensor:
+        """[n, b, L] -> last hidden states [n, b, L, H]; rows None: the frozen base."""
+        flat = ids.flatten(0, 1)
+        with contextlib.nullcontext() if rows is None else self.bound(rows, dropout):
+            return self.model.model(input_ids=flat, use_cache=False).last_hidden_state.view(*ids.shape, -1)
+
+    def _choice(self, hidden: Tensor, lengths: Tensor) -> Tensor:
+        n, b = lengths.shape
+        flat = hidden.flatten(0, 1)
+        last = flat[torch.arange(n * b, device=hidden.device), lengths.reshape(-1) - 1]
         return self.head(last).view(n, b, 2)
 
     def head(self, hidden: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from raypref.algorithms.centralized import CL, MultiCL
 from raypref.clients.pool import InProcess
 from raypref.clients.worker import comparisons
 from raypref.config import override
-from raypref.models.layout import lora_init
+from raypref.models.layout import initial_row
 from raypref.objectives.choice import choice_loss
 from raypref.rng import stream
 
@@ -29,7 +29,7 @@ def test_cl_is_one_adamw_on_all_data(tiny):
     folds = [client.train for client in pool.inputs.data.clients]
     owner = np.concatenate([np.full(f.pairs, i) for i, f in enumerate(folds)])
     own = np.concatenate([np.arange(f.pairs) for f in folds])
-    row = lora_init(pool.layout, 0)[None].clone().requires_grad_()
+    row = initial_row(pool.layout, 0)[None].clone().requires_grad_()
     optimizer = torch.optim.AdamW([row], lr=chosen.optim.learning_rate, betas=(0.9, 0.95), weight_decay=0.0)
     for batch in comparisons(len(owner), 8, 12, stream(0, "pooled", 0, 10)):  # ten clients: the pool is client 10
         texts = [folds[owner[j // 2]].padded(np.array([2 * own[j // 2] + j % 2]), 200, 0)[0] for j in batch]

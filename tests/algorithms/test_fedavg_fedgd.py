@@ -11,7 +11,7 @@ from raypref.algorithms.fedgd import FedGD, FedGDTarget
 from raypref.clients.pool import InProcess
 from raypref.config import UserError, override
 from raypref.data.federation import members
-from raypref.models.layout import lora_init
+from raypref.models.layout import initial_row
 from raypref.rng import stream
 from raypref.server.sampling import group_debiased_sample
 from tests.algorithms.rule import Rule, config
@@ -45,7 +45,7 @@ def test_fedgd_phase_1_in_numpy():
     clients = Rule()
     algorithm = FedGD(config("fedgd", fedgd__w=0.5), clients)
     state = algorithm.init()
-    start = lora_init(clients.layout, 0).double()
+    start = initial_row(clients.layout, 0).double()
     theta, reference = {k: start.clone() for k in range(2)}, start.clone()
     returned, pi = {0: [], 1: []}, list(state.assignment)
     for r in range(4):
@@ -77,12 +77,12 @@ def test_fedgd_finds_opposed_groups_and_debiases():
         state, _ = algorithm.round(state)
     found = np.array(state.assignment)
     assert len(set(found[:4])) == 1 and len(set(found[4:])) == 1 and found[0] != found[5]
-    assert torch.equal(state.phi, lora_init(clients.layout, 0))
+    assert torch.equal(state.phi, initial_row(clients.layout, 0))
     for _ in range(8):
         state, _ = algorithm.round(state)
         assert {0, 1} <= set(Rule.group_of[clients.asked[-1]])
     # Every round each group moves φ by its own ±1 with weight 1/2: it stays where it was.
-    assert torch.allclose(state.phi, lora_init(clients.layout, 0), atol=1e-5)
+    assert torch.allclose(state.phi, initial_row(clients.layout, 0), atol=1e-5)
 
 
 def test_continue_starts_phase_2_from_the_reference():

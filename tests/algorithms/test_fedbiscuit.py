@@ -8,7 +8,7 @@ import torch
 
 from raypref.algorithms.fedbiscuit import FedBiscuit
 from raypref.config import UserError
-from raypref.models.layout import lora_init
+from raypref.models.layout import initial_row
 from tests.algorithms.rule import Rule, config
 
 
@@ -18,7 +18,7 @@ def test_algorithm_2_in_numpy():
     algorithm = FedBiscuit(config("fedbiscuit"), clients)
     assert algorithm.rounds == 2 * 2 + (8 - 2)
     state = algorithm.init()
-    theta = [lora_init(clients.layout, 0).double().numpy() for _ in range(2)]
+    theta = [initial_row(clients.layout, 0).double().numpy() for _ in range(2)]
     p = clients.sizes / clients.sizes.sum()
 
     def losses():
@@ -59,7 +59,7 @@ def test_one_expert_and_full_participation_is_size_weighted_fedavg():
     state = replace(algorithm.init(), round=algorithm.warm_up)
     for r in range(1, 4):
         state, _ = algorithm.round(state)
-        expected = lora_init(clients.layout, 0) - r / 21
+        expected = initial_row(clients.layout, 0) - r / 21
         assert torch.allclose(state.theta[0], expected, atol=1e-6)
 
 

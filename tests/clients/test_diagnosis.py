@@ -10,7 +10,7 @@ from raypref import experiment
 from raypref.clients.diagnosis import diagnose, full_gradient
 from raypref.clients.pool import InProcess
 from raypref.config import ModelConfig, override
-from raypref.models.layout import lora_init
+from raypref.models.layout import initial_row
 from raypref.models.selector import ARCHITECTURES, Selector
 from raypref.objectives.choice import pair_margins
 
@@ -26,7 +26,7 @@ def rows_of(worker, n):
     """Rows somewhere in training: B is not zero."""
     layout = worker.selector.layout
     noise = torch.randn(n, layout.width, generator=torch.Generator().manual_seed(0))
-    return torch.stack([lora_init(layout, 0, i) for i in range(n)]) + 0.2 * noise
+    return torch.stack([initial_row(layout, 0, i) for i in range(n)]) + 0.2 * noise
 
 
 def plain_loss(worker, client, row):
@@ -93,7 +93,7 @@ def test_stacked_is_one_at_a_time(worker, diagnosis):
 def test_a_fresh_adapter_moves_only_its_B(worker):
     """While B = 0 no A has a gradient: the excluded share is A's share of the row."""
     layout = worker.selector.layout
-    found = diagnose(worker, [0], lora_init(layout, 0)[None], 0.1)
+    found = diagnose(worker, [0], initial_row(layout, 0)[None], 0.1)
     inner = sum(s.size for s in layout.segments if s.name.endswith("lora_A"))
     assert found.gq_excluded.item() == pytest.approx(inner / layout.width)
     assert np.isfinite(found.gq).all()

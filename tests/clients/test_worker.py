@@ -9,7 +9,7 @@ from raypref.clients.pool import InProcess
 from raypref.clients.protocol import Placement
 from raypref.clients.worker import LocalTraining, comparisons
 from raypref.config import override
-from raypref.models.layout import lora_init
+from raypref.models.layout import initial_row
 from raypref.objectives.choice import choice_loss
 from raypref.rng import stream
 
@@ -20,7 +20,7 @@ def pool(tiny):
 
 
 def start(pool, n):
-    return torch.stack([lora_init(pool.layout, 0, i) for i in range(n)])
+    return torch.stack([initial_row(pool.layout, 0, i) for i in range(n)])
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])

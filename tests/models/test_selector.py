@@ -6,7 +6,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from raypref.config import ModelConfig, UserError
-from raypref.models.layout import lora_init
+from raypref.models.layout import initial_row
 from raypref.models.peft_io import export_peft, import_peft
 from raypref.models.selector import ARCHITECTURES, Selector, load_selector
 
@@ -38,7 +38,7 @@ def make_base(architecture: str):
 def random_rows(selector: Selector, n: int) -> torch.Tensor:
     """Rows whose B is not zero, so that the adapters do something."""
     g = torch.Generator().manual_seed(1)
-    return torch.stack([lora_init(selector.layout, i) for i in range(n)]) + 0.05 * torch.randn(
+    return torch.stack([initial_row(selector.layout, i) for i in range(n)]) + 0.05 * torch.randn(
         n, selector.layout.width, generator=g
     )
 
@@ -57,7 +57,7 @@ def test_two_head_rows_are_the_full_logits(architecture):
         full = model(input_ids=ids[0]).logits
         expected = torch.stack([full[i, lengths[0, i] - 1, list(CHOICES)] for i in range(3)])
         selector = Selector(model, CHOICES, 0, CONFIG, "cpu")
-        zero = torch.stack([lora_init(selector.layout, 0)])  # B = 0: the base itself
+        zero = torch.stack([initial_row(selector.layout, 0)])  # B = 0: the base itself
         found = selector.choice_logits(zero, ids, lengths)
     assert torch.allclose(found[0], expected, atol=1e-5)
 
@@ -135,7 +135,7 @@ def test_other_architectures_and_missing_modules_are_refused(tmp_path):
 
 def test_lora_start_is_peft_default():
     selector = Selector(make_base("qwen2"), CHOICES, 0, CONFIG, "cpu")
-    parts = selector.layout.split(lora_init(selector.layout, 3)[None])
+    parts = selector.layout.split(initial_row(selector.layout, 3)[None])
     for name, value in parts.items():
         if name.endswith("lora_B"):
             assert not value.any()

@@ -1,0 +1,350 @@
+"""What clients minimize, stacked: the binary selector's choice loss (S2), the variational selector's (S1).
+
+An algorithm does not know which: rows, layout and results have the same form. Each judges margins in its own way, too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from raypref.clients.protocol import Context
+from raypref.data.encode import EncodedFold
+from raypref.models import latent
+from raypref.models.layout import Layout
+from raypref.models.selector import Dropout
+from raypref.objectives import variational as vi
+from raypref.objectives.choice import choice_loss, margins, order_margins
+from raypref.rng import stream, torch_stream
+
+if TYPE_CHECKING:
+    from raypref.clients.worker import Worker
+
+
+class Batch(NamedTuple):
+    """One step's comparisons of n clients, padded to one shape."""
+
+    stack: Sequence[int]
+    parts: Sequence[np.ndarray]
+    """[n] comparison indices into each client's training fold."""
+    ids: Tensor
+    """[n, b, L]"""
+    lengths: Tensor
+    """[n, b]"""
+    slots: Tensor
+    """[n, b] 0 where the chosen response is in slot A."""
+    valid: Tensor
+    """[n, b] bool."""
+    dropout: Dropout | None
+    at: tuple[str, int, int]
+    """Purpose, round and step: what the step's other randomness is keyed by, beside the client."""
+
+
+class Loss(Protocol):
+    """Made once a worker; holds nothing that changes but caches of the frozen base."""
+
+    def loss(self, rows: Tensor, batch: Batch, local: Local) -> Tensor:
+        """rows [n, D] -> each client's own loss [n]."""
+        ...
+
+    def order_margins(self, rows: Tensor, clients: Sequence[int], fold: str) -> list[Tensor]:
+        """Client i's fold with row i -> [n] order margins m [N_i, 2]."""
+        ...
+
+
+@dataclass
+class Local:
+    """What a stretch of local training has beside the rows: the server's context, and what the client learns of it."""
+
+    context: Context | None = None
+    log_weights: Tensor | None = None
+    """[n, P] ℓ over the context's peers, trained beside the rows."""
+    seen: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list)
+    """A step each: μ and z [n, b, d] of its pairs, and which of them are valid [n, b]."""
+
+    def statistics(self) -> dict[str, np.ndarray]:
+        """What a client reports: the mean of its μ and the variance of its z over the stretch (S1 Algorithm 2, line 26),
+        [n, d] each, and its ℓ [n, P]."""
+        told: dict[str, np.ndarray] = {}
+        if self.seen:
+            mu, z, valid = (torch.cat(parts, dim=1) for parts in zip(*self.seen, strict=True))
+            weight = (valid / valid.sum(1, keepdim=True))[..., None]
+            mean = (z * weight).sum(1, keepdim=True)
+            told = {"mu": (mu * weight).sum(1).cpu().numpy(), "variance": ((z - mean) ** 2 * weight).sum(1).cpu().numpy()}
+        if self.log_weights is not None:
+            told["log_weights"] = self.log_weights.detach().cpu().numpy()
+        return told
+
+
+class Choice:
+    """-log σ(m), averaged over each client's own pairs (S2 2.1)."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+
+    def loss(self, rows: Tensor, batch: Batch, local: Local) -> Tensor:
+        logits = self.worker.selector.choice_logits(rows, batch.ids, batch.lengths, batch.dropout)
+        return choice_loss(logits, batch.slots, batch.valid)
+
+    def order_margins(self, rows: Tensor, clients: Sequence[int], fold: str) -> list[Tensor]:
+        folds = [self.worker.clients[c].fold(fold) for c in clients]
+        return [order_margins(one) for one in self.worker.choice_logits(rows, folds)]
+
+
+@dataclass(frozen=True)
+class States:
+    """What a base reads of a fold: N pairs."""
+
+    h: Tensor
+    """[2N, 2, H] last-token states of responses A and B in each comparison."""
+    logits: Tensor
+    """[2N, 2] choice logits."""
+
+    @property
+    def chosen_rejected(self) -> Tensor:
+        """[N, 2, H] (chosen, rejected), averaged over both orders: in one order alone the state carries the slot."""
+        one, other = self.h[0::2], self.h[1::2].flip(1)
+        return (one + other) / 2
+
+    def either_way(self, comparisons: np.ndarray) -> Tensor:
+        """[b, 2, H] (A, B) of comparisons, of those averages."""
+        both = self.chosen_rejected[comparisons // 2]
+        return torch.where(torch.from_numpy(comparisons % 2 == 0).to(both.device)[:, None, None], both, both.flip(1))
+
+
+class Variational:
+    """S1 Eq. 10 in both forms; see `raypref.models.latent`."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker, self.options = worker, worker.config.variational
+        self.adapter = worker.selector.layout.width if self.options.lora else 0
+        self.latent = Layout(worker.layout.segments[len(worker.selector.layout.segments) if self.options.lora else 0 :])
+        self.frozen: dict[tuple[int, str], States] = {}
+        self.names: dict[int, np.ndarray] = {}
+
+    def loss(self, rows: Tensor, batch: Batch, local: Local) -> Tensor:
+        v, n = self.options, len(batch.stack)
+        parts = self.latent.split(rows[:, self.adapter :])
+        # 1. Choice logits and features of the batch, and of the pairs from which z is inferred.
+        if v.lora:
+            spans = self._spans(batch)
+            logits, shown = self.worker.selector.read(rows[:, : self.adapter], batch.ids, batch.lengths, spans, batch.dropout)
+        if not v.adapted:
+            cached = [self.states(c, "train") for c in batch.stack]
+            own = [s.h[p] if v.form == "printed" else s.either_way(p) for s, p in zip(cached, batch.parts, strict=True)]
+            shown = _padded(own)
+        if not v.lora:
+            logits = _padded([s.logits[p] for s, p in zip(cached, batch.parts, strict=True)])
+        kept = 1.0 - v.logit_dropout
+        logits = logits * self._draw(batch, "logits", logits.shape[1:2], lambda t, g: t.bernoulli_(kept, generator=g))[..., None]
+        # 2. The posterior, a sample, and what it does to the logits.
+        if v.form == "printed":
+            difference = _signed(shown, batch.slots)  # Δh = h_chosen - h_rejected of the comparison shown
+            q = latent.encode(parts, latent.features(parts, difference), v.log_variance_max)
+        else:
+            e = latent.features(parts, shown)
+            q = latent.encode(parts, self._summary(parts, batch, e), v.log_variance_max)
+        noise = self._draw(batch, "z", q.mu.shape[1:], lambda t, g: t.normal_(generator=g))
+        z = vi.reparameterize(q.mu, q.log_variance, noise)
+        local.seen.append((q.mu.detach(), z.detach(), batch.valid))
+        out = latent.mlp(parts, "projection", z)
+        logits = logits + (out if v.form == "printed" else weigh(out, e))
+        # 3. Reconstruction, prior matching, separation.
+        per_pair = -torch.nn.functional.logsigmoid(margins(logits, batch.slots)) + v.beta * self._kl(z, q, local, batch)
+        context = local.context
+        total = torch.zeros(n, device=rows.device)
+        if context is not None and context.labels is not None:
+            labels = torch.from_numpy(context.labels).to(rows.device)
+            P = parts[f"{latent.PREFIX}prototypes"]
+            towards = P[torch.arange(n), labels.clamp(min=0)]
+            per_pair = per_pair + v.lam * vi.pull_loss(z, towards) * (labels >= 0)[:, None]
+            total = total + v.gamma * vi.orthonormal_loss(P, v.scale)
+        return total + (per_pair * batch.valid).sum(-1) / batch.valid.sum(-1)
+
+    @torch.no_grad()
+    def order_margins(self, rows: Tensor, clients: Sequence[int], fold: str) -> list[Tensor]:
+        """z is inferred from the client's training pairs, never from the pair that is judged."""
+        z = self.infer(rows, clients)
+        return [self._judge(rows[i : i + 1], c, fold, z[i : i + 1]) for i, c in enumerate(clients)]
+
+    @torch.no_grad()
+    def infer(self, rows: Tensor, clients: Sequence[int], context: int = 0) -> Tensor:
+        """The mean of each client's posterior given `context` of its training pairs (0: all), client i with row i:
+        [n, D] -> [n, d]. Nothing of the other folds is read."""
+        found = []
+        for i, c in enumerate(clients):
+            parts = self.latent.split(rows[i : i + 1, self.adapter :])
+            states = self._current(rows[i : i + 1], c, "train")
+            pairs = np.arange(len(states.h) // 2)
+            if context and context < len(pairs):
+                pairs = np.sort(stream(self.worker.config.seed, "context", c).permutation(len(pairs))[:context])
+            if self.options.form == "printed":
+                both = np.stack([2 * pairs, 2 * pairs + 1], axis=1).reshape(-1)
+                slots = torch.from_numpy(both % 2)[None].to(rows.device)
+                difference = _signed(states.h[both][None], slots)
+                mu = latent.encode(parts, latent.features(parts, difference), self.options.log_variance_max).mu.mean(1)
+            else:
+                e = latent.features(parts, states.chosen_rejected[pairs][None])
+                every = torch.ones(1, 1, len(pairs), dtype=torch.bool, device=rows.device)
+                summary = latent.pool(parts, e[:, :, 0] - e[:, :, 1], every)
+                mu = latent.encode(parts, summary, self.options.log_variance_max).mu[:, 0]
+            found.append(mu)
+        return torch.cat(found)
+
+    @torch.no_grad()
+    def leaked_margins(self, rows: Tensor, clients: Sequence[int], fold: str) -> list[Tensor]:
+        """What the printed form seems to reach when z comes from the very pair that is judged, as Algorithm 2's posterior
+        does: its Δh = h_chosen - h_rejected holds the label. A diagnostic of that leak, no accuracy."""
+        out = []
+        for i, c in enumerate(clients):
+            parts = self.latent.split(rows[i : i + 1, self.adapter :])
+            states = self._current(rows[i : i + 1], c, fold)
+            slots = (torch.arange(len(states.h)) % 2)[None].to(rows.device)
+            q = latent.encode(parts, latent.features(parts, _signed(states.h[None], slots)), self.options.log_variance_max)
+            out.append(order_margins(states.logits + latent.mlp(parts, "projection", q.mu)[0]))
+        return out
+
+    def _judge(self, row: Tensor, client: int, fold: str, z: Tensor) -> Tensor:
+        """Order margins [N, 2] of one client's fold, given its z [1, d]."""
+        parts = self.latent.split(row[:, self.adapter :])
+        states = self._current(row, client, fold)
+        out = latent.mlp(parts, "projection", z[:, None])
+        if self.options.form == "printed":
+            return order_margins((states.logits + out[0]).cpu())
+        e = latent.features(parts, states.chosen_rejected[None])
+        shift = weigh(out.expand(-1, e.shape[1], -1), e)[0]  # for the chosen in slot A
+        return order_margins((states.logits + torch.stack([shift, shift.flip(-1)], dim=1).flatten(0, 1)).cpu())
+
+    def _summary(self, parts: dict[str, Tensor], batch: Batch, e: Tensor) -> Tensor:
+        """[n, b, F] what each target's posterior is inferred from: the client's other pairs, never the pair itself nor a
+        reversed or repeated form of it."""
+        if self.options.adapted:  # the batch's own, through the pass that there is
+            f = _signed(e, batch.slots)
+            pairs = [part // 2 for part in batch.parts]
+            there = batch.valid
+        else:
+            pairs = [self._context(batch, c) for c in batch.stack]
+            h = _padded([self.states(c, "train").chosen_rejected[p] for c, p in zip(batch.stack, pairs, strict=True)])
+            context = latent.features(parts, h)
+            f = context[:, :, 0] - context[:, :, 1]
+            there = _padded([torch.ones(len(p), dtype=torch.bool) for p in pairs]).to(f.device)
+        mask = torch.zeros(*batch.valid.shape, f.shape[1], dtype=torch.bool)
+        for i, (c, own, part) in enumerate(zip(batch.stack, pairs, batch.parts, strict=True)):
+            names = self.pair_names(c)
+            mask[i, : len(part), : len(own)] = torch.from_numpy(names[part // 2][:, None] != names[own][None])
+        return latent.pool(parts, f, mask.to(f.device) & there[:, None])
+
+    def _context(self, batch: Batch, client: int) -> np.ndarray:
+        pairs, wanted = self.worker.clients[client].train.pairs, self.options.context
+        if not wanted or wanted >= pairs:
+            return np.arange(pairs)
+        purpose, *at = batch.at
+        return np.sort(stream(self.worker.config.seed, f"context {purpose}", *at, client).permutation(pairs)[:wanted])
+
+    def _kl(self, z: Tensor, q: latent.Posterior, local: Local, batch: Batch) -> Tensor:
+        """[n, b]: to the mixture of the peers where the server sent one, else to N(0, I) (S1 Algorithm 2, lines 2-6)."""
+        context = local.context
+        if context is None or local.log_weights is None:
+            return vi.gaussian_kl(q.mu, q.log_variance).sum(-1)
+        own = torch.from_numpy(context.peers[None] == np.asarray(batch.stack)[:, None]).to(z.device)
+        logits = local.log_weights.masked_fill(own, -torch.inf)
+        gumbel = self._draw(batch, "gumbel", logits.shape[1:], lambda t, g: -torch.log(t.exponential_(generator=g)))
+        log_w = vi.gumbel_log_weights(logits, gumbel, self.options.tau)
+        mean, variance = (torch.from_numpy(a).to(z.device) for a in (context.mean, context.variance))
+        return vi.mixture_kl(z, q.mu, q.log_variance, log_w, mean, variance)
+
+    def _draw(self, batch: Batch, what: str, shape: Sequence[int], fill: Any) -> Tensor:
+        """[n, *shape] noise, each client's own whoever shares the pass."""
+        purpose, *at = batch.at
+        device = self.worker.device
+        return torch.stack([
+            fill(torch.empty(tuple(shape), device=device),
+                 torch_stream(self.worker.config.seed, f"{what} {purpose}", *at, c, device=device))
+            for c in batch.stack
+        ])  # fmt: skip
+
+    def states(self, client: int, fold: str) -> States:
+        """Of the frozen base, computed once."""
+        key = (client, fold)
+        if key not in self.frozen:
+            self.frozen[key] = self._read(None, client, fold)
+        return self.frozen[key]
+
+    def _current(self, row: Tensor, client: int, fold: str) -> States:
+        """As the row sees it: its own logits where it has an adapter, its own features where they are adapted."""
+        if not self.options.lora:
+            return self.states(client, fold)
+        own = self._read(row[:, : self.adapter], client, fold)
+        return own if self.options.adapted else States(self.states(client, fold).h, own.logits)
+
+    @torch.no_grad()
+    def _read(self, row: Tensor | None, client: int, fold: str) -> States:
+        data, worker = self.worker.clients[client].fold(fold), self.worker
+        order = np.argsort(-data.lengths, kind="stable")
+        h = logits = None
+        for start in range(0, len(order), worker.config.clients.eval_batch):
+            part = order[start : start + worker.config.clients.eval_batch]
+            ids, lengths, _ = worker._batch([data], [part])
+            spans = torch.from_numpy(data.spans[part])[None].to(worker.device)
+            told, states = worker.selector.read(row, ids, lengths, spans)
+            if self.options.responses == "apart":
+                states = self._apart(row, data, part)
+            if h is None or logits is None:
+                h, logits = states.new_empty(len(order), *states.shape[2:]), told.new_empty(len(order), 2)
+            h[part], logits[part] = states[0], told[0]
+        assert h is not None and logits is not None
+        return States(h, logits)
+
+    def _apart(self, row: Tensor | None, data: EncodedFold, part: np.ndarray) -> Tensor:
+        """[1, b, 2, H] each response after its own prompt, outside the comparison: the text up to where A begins, then the
+        response. The same in both slots."""
+        texts = []
+        for j in part:
+            tokens = data.tokens[data.offsets[j] : data.offsets[j + 1]]
+            a, a_end, b, b_end = data.spans[j]
+            texts += [np.concatenate([tokens[:a], tokens[a:a_end]]), np.concatenate([tokens[:a], tokens[b:b_end]])]
+        lengths = np.array([len(t) for t in texts])
+        ids = np.full((len(texts), lengths.max()), self.worker.selector.pad, dtype=np.int64)
+        for i, text in enumerate(texts):
+            ids[i, : len(text)] = text
+        hidden = self.worker.selector.hidden(row, self.worker._tensor(ids)[None])
+        last = hidden[0, torch.arange(len(texts)), torch.from_numpy(lengths - 1)]
+        return last.float().view(1, len(part), 2, -1)
+
+    def pair_names(self, client: int) -> np.ndarray:
+        """int64 [N] equal for pairs of the same two texts, whichever was chosen."""
+        if client not in self.names:
+            fold = self.worker.clients[client].train
+            both = [fold.tokens[fold.offsets[j] : fold.offsets[j + 1]].tobytes() for j in range(2 * fold.pairs)]
+            names = [hashlib.blake2b(b"".join(sorted(both[2 * i : 2 * i + 2])), digest_size=8) for i in range(fold.pairs)]
+            self.names[client] = np.array([int.from_bytes(name.digest(), "little", signed=True) for name in names])
+        return self.names[client]
+
+    def _spans(self, batch: Batch) -> Tensor:
+        spans = torch.ones(*batch.valid.shape, 4, dtype=torch.int64)
+        for i, (c, part) in enumerate(zip(batch.stack, batch.parts, strict=True)):
+            spans[i, : len(part)] = torch.from_numpy(self.worker.clients[c].train.spans[part].astype(np.int64))
+        return spans.to(batch.ids.device)
+
+
+def weigh(out: Tensor, e: Tensor) -> Tensor:
+    """w(z) · (e_A - e_B) / √F as a shift of both logits, half up and half down: [n, b, F], [n, b, 2, F] -> [n, b, 2]."""
+    difference = (out * (e[..., 0, :] - e[..., 1, :])).sum(-1) / out.shape[-1] ** 0.5
+    return torch.stack([difference, -difference], dim=-1) / 2
+
+
+def _signed(h: Tensor, slots: Tensor) -> Tensor:
+    """Chosen minus rejected of comparisons: [n, b, 2, X] (A, B), slots [n, b] -> [n, b, X]."""
+    difference = h[..., 0, :] - h[..., 1, :]
+    return torch.where((slots == 0)[..., None], difference, -difference)
+
+
+def _padded(parts: Sequence[Tensor]) -> Tensor:
+    """Tensors of different lengths in one, zeros behind: n of [K_i, ...] -> [n, K, ...]."""
+    return torch.nn.utils.rnn.pad_sequence(list(parts), batch_first=True)
