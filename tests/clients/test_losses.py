@@ -1,0 +1,141 @@
+"""The variational objective on real clients: stacks, honesty of z, and what the printed form cannot do."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from raypref import experiment
+from raypref.clients.pool import InProcess
+from raypref.clients.protocol import Context
+from raypref.clients.worker import LocalTraining
+from raypref.config import override
+from raypref.data.encode import EncodedFold
+from raypref.models.layout import initial_row
+
+FORMS = [
+    {"variational.form": "printed"},
+    {"variational.form": "conditioned"},
+    {"variational.form": "conditioned", "variational.lora": False, "variational.context": 5},
+    {"variational.form": "conditioned", "variational.adapted": True, "variational.pooling": "attention"},
+    {"variational.form": "conditioned", "variational.responses": "apart"},
+]
+
+
+def made(tiny, **more):
+    return InProcess(experiment.prepare(override(tiny, {"objective": "variational"} | more)))
+
+
+def moved(pool, n, seed=0):
+    """Rows away from the start, so that every module does something."""
+    noise = torch.randn(n, pool.layout.width, generator=torch.Generator().manual_seed(seed))
+    return torch.stack([initial_row(pool.layout, 0, i) for i in range(n)]) + 0.05 * noise
+
+
+def context(n):
+    return Context(
+        peers=np.array([1, 7]),
+        mean=np.array([[0.5] * 32, [-0.5] * 32], np.float32),
+        variance=np.array([[1.0] * 32, [0.3] * 32], np.float32),
+        log_weights=np.linspace(-1, 1, 2 * n, dtype=np.float32).reshape(n, 2),
+        labels=np.arange(n) % 2,
+    )
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_stacked_is_one_at_a_time(tiny, form):
+    """Gradients of rows and of peer log-weights within 1e-5 of one client alone, with all its randomness its own."""
+    pool = made(tiny, **form)
+    rows, stack, told = moved(pool, 3).numpy(), [1, 4, 8], context(3)
+
+    def first_gradients(clients, rows, told):
+        local = LocalTraining(pool.worker, clients, rows, "train", 0, 2, 1e-3, context=told)
+        local.advance(1)
+        return [tensor.grad.clone() for tensor in local.trained]
+
+    together = first_gradients(stack, rows, told)
+    for i, c in enumerate(stack):
+        alone = first_gradients([c], rows[i : i + 1], told.of(np.array([i])))
+        for one, all_of_them in zip(alone, together, strict=True):
+            assert float((one[0] - all_of_them[i]).abs().max()) < 1e-5
+    assert float(together[1].abs().max()) > 0  # the mixture prior teaches the log-weights
+
+
+def flipped(fold: EncodedFold) -> EncodedFold:
+    """The same texts, every choice the other way: both comparisons of a pair change places."""
+    order = np.arange(2 * fold.pairs).reshape(-1, 2)[:, ::-1].reshape(-1)
+    parts = [fold.tokens[fold.offsets[j] : fold.offsets[j + 1]] for j in order]
+    return EncodedFold(np.concatenate(parts), np.cumsum([0, *map(len, parts)]), fold.spans[order])
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_z_never_sees_a_test_label(tiny, form):
+    """Flip every test label: z is the same, and every prediction is of the same text, so each margin changes its sign."""
+    pool = made(tiny, **form)
+    rows, clients = moved(pool, 2), [0, 5]
+    z, m = pool.worker.loss.infer(rows, clients), pool.worker.loss.order_margins(rows, clients, "test")
+    for c in clients:
+        client = pool.worker.clients[c]
+        pool.worker.clients[c] = replace(client, test=flipped(client.test))
+    pool.worker.loss.frozen.clear()
+    again = pool.worker.loss.order_margins(rows, clients, "test")
+    assert torch.equal(pool.worker.loss.infer(rows, clients), z)
+    for one, other in zip(m, again, strict=True):
+        assert torch.allclose(other, -one.flip(-1), atol=1e-5)
+
+
+def test_the_printed_form_cannot_personalize(tiny):
+    """Its shift is the same in both orders: whatever z, the pair margin is the adapter's alone."""
+    pool = made(tiny, **FORMS[0])
+    rows = moved(pool, 1)
+    (m,) = pool.worker.loss.order_margins(rows, [0], "test")
+    D = pool.worker.selector.layout.width
+    (logits,) = pool.worker.choice_logits(rows[:, :D], [pool.worker.clients[0].test])
+    alone = torch.stack([logits[0::2, 0] - logits[0::2, 1], logits[1::2, 1] - logits[1::2, 0]], dim=-1)
+    assert float((m - alone).abs().max()) > 1e-3  # each order is shifted
+    assert torch.allclose(m.mean(-1), alone.mean(-1), atol=1e-5)
+
+
+@pytest.mark.parametrize("form", FORMS[1:])
+def test_a_training_pair_is_judged_by_the_others_alone(tiny, form):
+    """The summary from which a target's posterior comes does not change when the target's own choice does."""
+    pool = made(tiny, **form)
+    loss, worker, c = pool.worker.loss, pool.worker, 3
+    fold = worker.clients[c].train
+    seen = []
+
+    def summary(parts, batch, e):
+        seen.append(original(parts, batch, e))
+        return seen[-1]
+
+    original, loss._summary = loss._summary, summary
+    local = LocalTraining(worker, [c], moved(pool, 1).numpy(), "train", 0, 1, 1e-3)
+    target = int(local.batches[0][0][0]) // 2
+    local.advance(1)
+    order = np.arange(2 * fold.pairs)
+    order[[2 * target, 2 * target + 1]] = order[[2 * target + 1, 2 * target]]
+    parts = [fold.tokens[fold.offsets[j] : fold.offsets[j + 1]] for j in order]
+    other = EncodedFold(np.concatenate(parts), np.cumsum([0, *map(len, parts)]), fold.spans[order])
+    worker.clients[c] = replace(worker.clients[c], train=other)
+    loss.frozen.clear()
+    loss.names.clear()
+    LocalTraining(worker, [c], moved(pool, 1).numpy(), "train", 0, 1, 1e-3).advance(1)
+    assert torch.allclose(seen[0][0, 0], seen[1][0, 0], atol=1e-5)
+    assert not torch.allclose(seen[0][0, 1:], seen[1][0, 1:], atol=1e-5)  # the others do look at it
+
+
+def test_the_modules_come_to_the_papers_size():
+    """S1 5.5: about 0.9 M beside the adapter on Qwen2-0.5B (H = 896), here with F = 512, E = 256."""
+    from raypref.config import VariationalConfig
+    from raypref.models.latent import latent_segments
+
+    for form in ("printed", "conditioned"):
+        segments = latent_segments(896, VariationalConfig(form=form, features=512, encoder=256))
+        assert abs(sum(s.size for s in segments) - 0.9e6) < 0.09e6
+
+
+def test_prototypes_start_orthogonal_at_their_radius(tiny):
+    pool = made(tiny, **{"variational.M": 3})
+    P = pool.layout.split(initial_row(pool.layout, 0)[None])["latent.prototypes"][0]
+    assert torch.allclose(P @ P.T, 25 * torch.eye(3), atol=1e-4)
