@@ -187,7 +187,8 @@ class ClientsConfig:
     """Comparisons in one evaluation pass."""
     pooled_workers: int = 1
     """Processes that train a pooled model (CL, Multi-CL) together, each on its share of every batch: above 1 by Ray
-    Train, each asking for an actor's share; 1: a client actor."""
+    Train, each asking for an actor's share on top of the client actors; it starts them anew for each of five blocks of
+    steps, some ten seconds each. 1: a client actor."""
 
 
 @dataclass(frozen=True)
@@ -213,8 +214,10 @@ class RunConfig:
     def key(self) -> str:
         """Eight hex digits that name what is computed (where it runs, `clients`, left out but for the stacking)."""
         value = to_dict(self)
-        for where in ("backend", "gpus_per_actor", "cpus_per_actor", "server_cpus", "threads", "pooled_workers"):
+        for where in ("backend", "gpus_per_actor", "cpus_per_actor", "server_cpus", "threads"):
             del value["clients"][where]
+        if value["clients"]["pooled_workers"] == 1:  # several draw dropout masks of their own
+            del value["clients"]["pooled_workers"]
         return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:8]
 
 
