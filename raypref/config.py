@@ -183,8 +183,8 @@ class ClientsConfig:
     """CPU share of the server actor, which mostly waits."""
     threads: int = 1
     """torch threads of a process that trains."""
-    eval_batch: int = 256
-    """Comparisons in one evaluation pass."""
+    eval_batch: int = 64
+    """Comparisons in one evaluation pass: as many as a CPU's cache holds (of the embedded base), more on a GPU."""
     pooled_workers: int = 1
     """Processes that train a pooled model (CL, Multi-CL) together, each on its share of every batch: above 1 by Ray
     Train, each asking for an actor's share on top of the client actors; it starts them anew for each of five blocks of
