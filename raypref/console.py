@@ -55,8 +55,10 @@ def say(what: Any) -> None:
         return
     from rich.console import Console
 
-    # A pipe has no width; rich would assume 80 and cut what a file could hold.
-    Console(width=None if sys.stdout.isatty() else 160).print(what)
+    width = None
+    if not sys.stdout.isatty():  # a pipe has no width; rich would assume 80 and cut what a file could hold
+        width = max(160, Console(width=10_000).measure(what).maximum)
+    Console(width=width).print(what)
     sys.stdout.flush()
 
 
