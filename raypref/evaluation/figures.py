@@ -1,6 +1,7 @@
 """S2's figures from finished runs. Each function returns a matplotlib figure; which runs, and where to, others decide.
 
-`seeds` arguments are the runs of one method, one a seed. Bands and bars are mean ± standard deviation over seeds.
+`seeds` arguments are the runs of one method, one a seed. Bands go from the lowest seed to the highest; bars are mean ±
+standard deviation over seeds.
 """
 
 from __future__ import annotations
@@ -154,10 +155,9 @@ def phase1(held: Mapping[str, Any], last: int) -> tuple[list[int], np.ndarray]:
 def _band(
     ax: Axes, x: Sequence[int], seeds: Sequence[Sequence[float]], label: str, style: Mapping[str, Any], scale: int = 100
 ) -> None:
-    """Mean over seeds as a line, ± their standard deviation as a band where there are several."""
+    """Mean over seeds as a line, with a band from the lowest seed to the highest where there are several."""
     values = scale * np.asarray(seeds, dtype=np.float64)
     mean = values.mean(axis=0)
     ax.plot(x, mean, label=label, **style)
     if len(values) > 1:
-        std = values.std(axis=0, ddof=1)
-        ax.fill_between(x, mean - std, mean + std, color=style["color"], alpha=0.15, lw=0)
+        ax.fill_between(x, values.min(axis=0), values.max(axis=0), color=style["color"], alpha=0.15, lw=0)

@@ -534,8 +534,8 @@ def _groups(name: str, number: int, setting: str, runs: Sequence[Found], fold: F
         return Item(name, None, missing=tuple(missing))
     figure = figures.group_curves({label: [r.result for r in s.values()] for label, s in labels if s}, fold)
     caption = (
-        f"Figure {number}. Accuracy of each true group over local steps, {setting} groups; bands: ± std over seeds. "
-        f"{describe(each(found))}"
+        f"Figure {number}. Accuracy of each true group over local steps, {setting} groups; bands: lowest to highest "
+        f"seed. {describe(each(found))}"
     )
     return Item(name, figure, caption, tuple(each(found)), tuple(missing))
 
