@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,9 +35,9 @@ class Options:
     names: tyro.conf.Positional[tuple[str, ...]]
     """Experiments: the NAMEs that were given to raypref.run and raypref.sweep."""
     table: tuple[int, ...] = ()
-    """Only these of Tables 1 to 7. Default: with --figure none, else all."""
+    """Only these of Tables 1 to 7; without --table and --figure everything is drawn."""
     figure: tuple[int, ...] = ()
-    """Only these of Figures 2 to 6, and 0 for GQ(l) by layer. Default: with --table none, else all."""
+    """Only these of Figures 2 to 6, and 0 for GQ(l) by layer; without --table and --figure everything is drawn."""
     where: tuple[str, ...] = ()
     """Only runs with these fields, such as federation.rounds=60 data.group_sizes="15 15 5 5"."""
     reference: str = "FedGD"
@@ -44,62 +45,125 @@ class Options:
     fold: Literal["test", "validation"] = "test"
     """Which held-out pairs accuracies are read on."""
     out: Path | None = None
-    """Where files go. Default: `runs/compare` where the command is typed."""
+    """Where files go; runs/compare where the command is typed unless another folder is named."""
 
 
 def command(argv: list[str]) -> int:
     """The command line; see `Options`."""
     if not argv:
         return listing("compare", argv)
-    options = parse(Options, argv, "python -m raypref.compare")
+    options = read_options(argv)
     if not options.names:
-        raise UserError(f"name at least one experiment; there are the spaces {', '.join(space_names())}")
+        raise UserError(f"{NAMES_FIRST}; there are the spaces {', '.join(space_names())}")
 
     from raypref import tracking
-    from raypref.evaluation.papers import FIGURES, TABLES
+    from raypref.evaluation import papers
 
-    wanted = [(n, "table", TABLES) for n in options.table] + [(n, "figure", FIGURES) for n in options.figure]
-    for number, kind, there in wanted:
-        if number not in there:
-            raise UserError(f"there is no --{kind} {number}; there are: {', '.join(map(str, sorted(there)))}")
-    if not wanted:
-        wanted = [(n, "table", TABLES) for n in TABLES] + [(n, "figure", FIGURES) for n in FIGURES]
-    out = output_folder(options.out or working_folder() / "runs" / "compare")
+    there = {"table": papers.TABLES, "figure": papers.FIGURES}
+    wanted = [("table", n) for n in options.table] + [("figure", n) for n in options.figure]
+    for kind, number in wanted:
+        if number not in there[kind]:
+            raise UserError(f"there is no --{kind} {number}; there are: {', '.join(map(str, sorted(there[kind])))}")
+    whole = not wanted
+    wanted = wanted or [(kind, number) for kind, of in there.items() for number in of]
+    reference, where = papers.reference(options.reference), conditions(options.where)
+    out = (options.out or working_folder() / "runs" / "compare").expanduser().absolute()
+    check_makeable(out)
     uri = tracking.tracking_uri(working_folder())
     held, known = tracking.held(uri, options.names)
-    for name in options.names:
-        if name not in known:
-            if name not in space_names():
-                raise UserError(f"MLflow at {uri} has no experiment {name!r}{nearest(name, known)}")
-            console.say(f"{name}: no runs in MLflow yet; python -m raypref.sweep {name}")
+    check_names(options.names, known, uri)
+
     fate = Fates(held)
-    runs = list(fate.newest(fate.read(uri), options.where))
+    read = list(fate.read(uri))
+    runs = list(fate.newest(read, where))
+    if not runs and read:
+        raise UserError(f"no run fits --where {' '.join(options.where)}; the runs have {there_are(read, where)}")
     if not runs:
         raise UserError(f"no run to show: {fate.told() or 'none is there'}; python -m raypref.sweep makes some")
-
-    items = [there[number](runs, options.fold) for number, _, there in wanted]
-    lines = [write(item, out, options.reference) for item in items]
+    items = [there[kind][number](runs, options.fold) for kind, number in wanted]
+    drawn = [item for item in items if item.content is not None]
     fate.used(run.id for item in items for run in item.runs)
-    checkpoint.write_bytes(out / "runs.csv", fate.to_csv(items).encode())
-    drawn = [line for line in lines if line]
-    checkpoint.write_bytes(out / "compare.md", "\n".join([*drawn, fate.told(), ""]).encode())
-    for item in items:
-        for missing in item.missing:
-            how = "lacks" if item.content is not None else "not drawn, for want of"
-            console.say(f"{item.name} {how} {missing.what} ({missing.command})")
-    console.say(f"\n{fate.told()}\n{len(drawn)} tables and figures: {out / 'compare.md'}")
+    if drawn:
+        output_folder(out)
+        for item in items if whole else drawn:  # what an earlier command drew of other runs
+            for name in (item.name, f"{item.name}-differences"):
+                for kind in ("md", "csv", "tex", "png", "pdf"):
+                    (out / f"{name}.{kind}").unlink(missing_ok=True)
+        lines = [write(item, out, reference) for item in drawn]
+        if whole:
+            checkpoint.write_bytes(out / "runs.csv", fate.to_csv(items).encode())
+            checkpoint.write_bytes(out / "compare.md", "\n".join([*lines, fate.told(), ""]).encode())
+    for line in remarks(items, reference):
+        console.say(line)
+    console.say(f"\n{fate.told()}")
+    if not drawn:
+        console.warn("nothing that was asked for could be drawn; nothing was written")
+        return 1
+    console.say(f"{len(drawn)} of {len(items)} tables and figures: {out / 'compare.md' if whole else out}")
     return 0
 
 
+NAMES_FIRST = "NAMEs come first: python -m raypref.compare NAME [NAME …] [--table 3 …]"
+
+
+def read_options(argv: list[str]) -> Options:
+    """The command line; a NAME behind an option that takes several values is read as one of them, and told so."""
+    try:
+        return parse(Options, argv, "python -m raypref.compare")
+    except UserError as error:
+        if argv[0].startswith("-") and "valid parse" in str(error):
+            raise UserError(NAMES_FIRST) from error
+        raise
+
+
+def check_makeable(out: Path) -> None:
+    """Raises `UserError` where `out` cannot be made or written; makes nothing."""
+    there = next(path for path in (out, *out.parents) if path.exists())
+    if not there.is_dir():
+        raise UserError(f"--out {out}: {there} is a file; give a folder")
+    if not os.access(there, os.W_OK):
+        raise UserError(f"--out {out}: {there} is not writable; choose another folder")
+
+
+def check_names(names: Sequence[str], known: Sequence[str], uri: str) -> None:
+    """Raises `UserError` on a name that is neither an experiment nor a space; says which spaces have no runs yet."""
+    for name in names:
+        if name in known:
+            continue
+        if name not in space_names():
+            options = {*known, *space_names()} - {"Default"}  # MLflow's own, which we never write to
+            raise UserError(f"MLflow at {uri} has no experiment {name!r}{nearest(name, options)}")
+        console.say(f"{name}: no runs in MLflow yet; python -m raypref.sweep {name}")
+
+
+def there_are(runs: Sequence[Found], fields: Iterable[str]) -> str:
+    """`federation.rounds 4, 60; seed 0, 1`: what the fields of a --where that no run fits could be."""
+    from raypref.evaluation.ranking import show
+
+    values = {field: sorted({run.config[field] for run in runs}, key=str) for field in fields}
+    return "; ".join(f"{field} {', '.join(map(show, of))}" for field, of in values.items())
+
+
+def remarks(items: Sequence[Item], reference: str) -> Iterator[str]:
+    """A line for each item that lacks runs, with the commands that make them, and one for each other reference."""
+    from raypref.evaluation.tables import Table
+
+    for item in items:
+        if item.missing:
+            how = "lacks" if item.content is not None else "not drawn, for want of"
+            what, commands = (dict.fromkeys(words) for words in zip(*item.missing, strict=True))
+            yield f"{item.name} {how} {'; '.join(what)} ({'; '.join(commands)})"
+    for item in items:
+        if isinstance(item.content, Table) and len(item.content.rows) > 1 and reference not in item.content.rows:
+            used = f"to {item.reference}" if item.reference in item.content.rows else "left out"
+            yield f"{item.name} has no row {reference}; differences {used}"
+
+
 def write(item: Item, out: Path, reference: str) -> str:
-    """The item's files; returns its Markdown, empty where it could not be drawn."""
+    """A drawn item's files; returns its Markdown."""
     from raypref.evaluation import paired, tables
 
-    for name in (item.name, f"{item.name}-differences"):  # what an earlier command drew of other runs
-        for kind in ("md", "csv", "tex", "png", "pdf"):
-            (out / f"{name}.{kind}").unlink(missing_ok=True)
-    if item.content is None:
-        return ""
+    assert item.content is not None
     if not isinstance(item.content, tables.Table):
         for kind in ("png", "pdf"):
             file = io.BytesIO()
@@ -110,10 +174,11 @@ def write(item: Item, out: Path, reference: str) -> str:
     small = paired.against(table, reference if reference in table.rows else item.reference)
     console.say(tables.terminal(table))
     console.say("")
-    for one in [table] + [small] * (small is not None):
+    shown = [table] if small is None else [table, small]
+    for one in shown:
         for kind, render in (("md", tables.markdown), ("csv", tables.to_csv), ("tex", tables.latex)):
             checkpoint.write_bytes(out / f"{one.name}.{kind}", render(one).encode())
-    return "\n".join(tables.markdown(one) for one in [table] + [small] * (small is not None))
+    return "\n".join(tables.markdown(one) for one in shown)
 
 
 class Fates:
@@ -147,12 +212,11 @@ class Fates:
             groups = json.loads(files["groups.json"]) if "groups.json" in files else None
             yield Found(run.id, run.started, config, result, groups)
 
-    def newest(self, runs: Iterable[Found], where: Sequence[str]) -> Iterator[Found]:
+    def newest(self, runs: Iterable[Found], where: Mapping[str, str]) -> Iterator[Found]:
         """Of each configuration and seed the newest run, where some have diagnostics the newest that does."""
         best: dict[str, Found] = {}
-        chosen = conditions(where)
         for run in sorted(runs, key=lambda r: (bool(r.result.get("diagnostics")), r.started)):
-            if not all(matches(run.config[key], word) for key, word in chosen.items()):
+            if not all(matches(run.config[key], word) for key, word in where.items()):
                 self.of[run.id] = "other configuration"
                 continue
             name = f"{run.identity()} {run.seed}"
@@ -185,9 +249,9 @@ class Fates:
             for run in item.runs:
                 if item.name not in shown.setdefault(run.id, []):
                     shown[run.id].append(item.name)
-        for run_id, run in self.held.items():
-            what = [run.params.get("algorithm", ""), run.params.get("seed", ""), run.tags["raypref.key"]]
-            writer.writerow([run_id, run.experiment, *what, self.of[run_id], " ".join(shown.get(run_id, []))])
+        for run_id, held in self.held.items():
+            what = [held.params.get("algorithm", ""), held.params.get("seed", ""), held.tags["raypref.key"]]
+            writer.writerow([run_id, held.experiment, *what, self.of[run_id], " ".join(shown.get(run_id, []))])
         return text.getvalue()
 
 
@@ -200,7 +264,10 @@ def conditions(where: Sequence[str]) -> Mapping[str, str]:
         if not equals:
             raise UserError(f"--where takes FIELD=VALUE, not {word!r}; such as federation.rounds=60")
         if key not in known:
-            raise UserError(f"unknown field {key!r}{nearest(key, known)}")
+            hint = nearest(key, known)
+            if "did you mean" not in hint:  # all of them are some forty
+                hint = "; python -m raypref.run NAME --help lists the fields"
+            raise UserError(f"--where: unknown field {key!r}{hint}")
         chosen[key] = value
     return chosen
 

@@ -232,11 +232,12 @@ class ClientsConfig:
     """CPU share of the server actor, which mostly waits."""
     threads: int = 1
     """torch threads of a process that trains."""
-    eval_batch: int = 256
-    """Comparisons in one evaluation pass."""
+    eval_batch: int = 64
+    """Comparisons in one evaluation pass: as many as a CPU's cache holds (of the embedded base), more on a GPU."""
     pooled_workers: int = 1
     """Processes that train a pooled model (CL, Multi-CL) together, each on its share of every batch: above 1 by Ray
-    Train, each asking for an actor's share; 1: a client actor."""
+    Train, each asking for an actor's share on top of the client actors; it starts them anew for each of five blocks of
+    steps, some ten seconds each. 1: a client actor."""
 
 
 @dataclass(frozen=True)
@@ -265,8 +266,10 @@ class RunConfig:
     def key(self) -> str:
         """Eight hex digits that name what is computed (where it runs, `clients`, left out but for the stacking)."""
         value = to_dict(self)
-        for where in ("backend", "gpus_per_actor", "cpus_per_actor", "server_cpus", "threads", "pooled_workers"):
+        for where in ("backend", "gpus_per_actor", "cpus_per_actor", "server_cpus", "threads"):
             del value["clients"][where]
+        if value["clients"]["pooled_workers"] == 1:  # several draw dropout masks of their own
+            del value["clients"]["pooled_workers"]
         return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:8]
 
 

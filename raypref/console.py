@@ -55,8 +55,10 @@ def say(what: Any) -> None:
         return
     from rich.console import Console
 
-    # A pipe has no width; rich would assume 80 and cut what a file could hold.
-    Console(width=None if sys.stdout.isatty() else 160).print(what)
+    width = None
+    if not sys.stdout.isatty():  # a pipe has no width; rich would assume 80 and cut what a file could hold
+        width = max(160, Console(width=10_000).measure(what).maximum)
+    Console(width=width).print(what)
     sys.stdout.flush()
 
 
@@ -140,12 +142,12 @@ def clock(seconds: float) -> str:
     return f"{h}:{m:02}:{s:02}" if h else f"{m}:{s:02}"
 
 
-def main(function: Callable[[list[str]], int | None], argv: Sequence[str]) -> int:
+def main(function: Callable[[list[str]], int | None], argv: Sequence[str], resume: str = "") -> int:
     """Runs a command line and returns its exit status: `sys.exit(main(command, sys.argv[1:]))`.
 
     `--debug` and `--verbose` are taken out of argv here. A `UserError` becomes one line and status 2, Ctrl-C one line
     and 130; `--debug` shows where they came from. Any other exception is our fault: traceback, status 1. Libraries are
-    kept `quiet` unless `--verbose` (or `--debug`).
+    kept `quiet` unless `--verbose` (or `--debug`). resume: said after Ctrl-C, how to go on.
     """
     debug, verbose = "--debug" in argv, "--verbose" in argv
     if not (debug or verbose):
@@ -159,7 +161,7 @@ def main(function: Callable[[list[str]], int | None], argv: Sequence[str]) -> in
             traceback.print_exc()
         expected = isinstance(error, UserError)
         # From a Ray actor it arrives wrapped, the remote traceback in its text; `cause` is the original.
-        line = str(getattr(error, "cause", error)) if expected else "interrupted"
+        line = str(getattr(error, "cause", error)) if expected else f"interrupted{resume}"
         print(f"raypref: {line}", file=sys.stderr, flush=True)
         return 2 if expected else 130
     except Exception as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,6 +101,14 @@ def prepare(config: RunConfig) -> Inputs:
     return inputs
 
 
+def check_all(configs: Sequence[RunConfig]) -> None:
+    """What `prepare` would say of any of these, which differ in their algorithm alone, before the first one starts."""
+    inputs = prepare(configs[0])
+    for config in configs[1:]:
+        check(config)
+        rehearsal.check(dataclasses.replace(inputs, config=config))
+
+
 def records(inputs: Inputs, saved: Saved) -> Iterator[Record]:
     """The run: communication rounds, the initialization, personalization of every client stack by stack."""
     with contextlib.closing(connect(inputs)) as clients:
@@ -138,7 +146,11 @@ def stream(inputs: Inputs, saved: Saved) -> Iterator[Record]:
         wanted = actors.bundles(inputs.config, len(inputs.sizes))
         if trains_together(inputs.config):  # Ray Train asks for its processes on top
             wanted += wanted[-1:] * inputs.config.clients.pooled_workers
-        actors.check_fits(wanted)
+        try:
+            actors.check_fits(wanted)
+        except UserError as error:
+            hint = "; clients.pooled_workers come on top of the client actors" * trains_together(inputs.config)
+            raise UserError(f"{error}{hint}") from error
         yield from actors.stream_from_server(inputs.config, records, inputs, saved)
     else:
         yield from records(inputs, saved)
@@ -181,7 +193,8 @@ def run(
                 match record:
                     case Started():
                         store.started(record.state)
-                        shown.next(record.rounds, "rounds", record.state.round)
+                        what = "blocks of steps" if issubclass(algorithm, CL) else "rounds"
+                        shown.next(record.rounds, what, record.state.round)
                     case RoundDone():
                         store.round(record.state, record.metrics, record.used, seconds)
                         shown.advance(1, f"loss {record.metrics['train/loss']:.3f}")

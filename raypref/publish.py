@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from raypref import checkpoint
-from raypref.evaluation import diagnostics, report
+from raypref.config import flatten
+from raypref.evaluation import diagnostics, papers, report, tables
 from raypref.results import Store
 
 
@@ -74,8 +75,26 @@ def diagnosed(result: dict[str, Any]) -> list[tuple[int, dict[str, float]]]:
     return [(mark, {k: v for k, v in values.items() if not math.isnan(v)}) for mark, values in told]
 
 
+def diagnostics_table(results: Sequence[dict[str, Any]]) -> tables.Table | None:
+    """The diagnostics at the initialization of the runs that have them, in the columns of S2 Tables 1 and 2."""
+    found = [
+        papers.Found(str(i), 0, flatten(result["config"]), result, None)
+        for i, result in enumerate(results)
+        if any(d["mark"] == 0 for d in result["diagnostics"])
+    ]
+    if not found:
+        return None
+    rows = [papers.Row(papers.NAMES.get(name := f.config["algorithm"], name), {"": {f.seed: f}}) for f in found]
+    at, _ = papers.steps(found)
+    columns = papers.diagnostic_columns("", at, "test")
+    return papers.table("diagnostics", "Diagnostics", "method", rows, columns, (), "test", "").content  # type: ignore
+
+
 def compare(results: Sequence[dict[str, Any]], folder: Path) -> Path:
     """`comparison.md` and `comparison.png` of several runs in one folder; returns the figure's path."""
-    checkpoint.write_bytes(folder / "comparison.md", report.markdown(results).encode())
+    parts = [report.markdown(results)]
+    if table := diagnostics_table(results):
+        parts.append(tables.markdown(table))
+    checkpoint.write_bytes(folder / "comparison.md", "\n".join(parts).encode())
     report.curve_figure(results, folder / "comparison.png")
     return folder / "comparison.png"

@@ -52,21 +52,23 @@ def command(argv: list[str]) -> int:
     configs = [dataclasses.replace(options.config, algorithm=a) for a in others] + [options.config]
 
     from raypref import experiment
-    from raypref.evaluation import report
-    from raypref.publish import compare
+    from raypref.evaluation import report, tables
+    from raypref.publish import compare, diagnostics_table
 
-    for config in configs:
-        experiment.check(config)
+    folders = [run_folder(out, config, options.resume) for config in configs]
+    if not all((folder / "result.json").exists() for folder in folders):
+        experiment.check_all(configs)
     to = tracker(name) if options.track else None
     results = []
-    folder = out
-    for config in configs:
-        folder = run_folder(out, config, options.resume)
+    for config, folder in zip(configs, folders, strict=True):
         console.say(f"{config.algorithm}: {folder}")
         results.append(tracked(config, folder, to, adapters=options.adapters, bar=console.Progress))
-    figure = compare(results, folder)
+    figure = compare(results, folders[-1])
     console.say("")
     console.say(report.terminal(results))
+    if table := diagnostics_table(results):
+        console.say("")
+        console.say(tables.terminal(table))
     console.say(f"\nfigure: {figure}")
     if to:
         console.say(f"tracked: mlflow ui --backend-store-uri {to.uri}")
@@ -184,4 +186,4 @@ def peek(argv: Sequence[str], flag: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(console.main(command, sys.argv[1:]))
+    sys.exit(console.main(command, sys.argv[1:], "; the same words with --resume go on from here"))

@@ -505,4 +505,4 @@ def span(values: Sequence[float], form: str = "{:,.2f}") -> str:
 if __name__ == "__main__":
     from raypref.sweep import command as importable  # Tune's workers look functions up by their module's name
 
-    sys.exit(console.main(importable, sys.argv[1:]))
+    sys.exit(console.main(importable, sys.argv[1:], "; the same words with --resume go on from here"))

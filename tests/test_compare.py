@@ -85,7 +85,12 @@ def test_tables_figures_and_what_became_of_every_run(here, capsys):
     assert "runs: 5 used; left out: " in out
     for why in ("1 failed", "1 unfinished", "1 older duplicate", "1 other configuration", "1 of another version"):
         assert why in out
-    assert "table7 not drawn, for want of" in out and "(python -m raypref.sweep phase2_start)" in out
+    (line,) = (line for line in out.splitlines() if line.startswith("table7"))  # one line, whatever it lacks
+    assert line == (
+        "table7 not drawn, for want of phase 2 continue: every row; phase 2 random: Balanced "
+        "(python -m raypref.sweep phase2_start; python -m raypref.sweep main_results)"
+    )
+    assert "table2 has no row" not in out  # FL is there alone: no differences to take
     with open(here / "all" / "runs.csv") as file:
         lines = list(csv.DictReader(file))
     assert len(lines) == 10 and {line["fate"] for line in lines if "table3" in line["in"]} == {"used"}
@@ -94,8 +99,6 @@ def test_tables_figures_and_what_became_of_every_run(here, capsys):
 def test_only_what_is_asked_for_of_the_runs_asked_for(here, capsys):
     assert command(["main_results", "--table", "3", "--where", "federation.rounds=4", "--out", "some"]) == 0
     assert sorted(p.name for p in (here / "some").iterdir()) == [
-        "compare.md",
-        "runs.csv",
         "table3.csv",
         "table3.md",
         "table3.tex",
@@ -104,11 +107,24 @@ def test_only_what_is_asked_for_of_the_runs_asked_for(here, capsys):
     assert "runs: 1 used" in capsys.readouterr().out
 
 
-def test_a_space_without_runs_is_named_with_its_command(here, capsys):
-    assert command(["main_results", "local_steps", "--figure", "5", "--out", "none"]) == 0
-    out = capsys.readouterr().out
+def test_what_cannot_be_drawn_is_told_and_leaves_what_was_there(here, capsys):
+    assert command(["main_results", "--out", "kept"]) == 0
+    before = {path: path.read_bytes() for path in (here / "kept").iterdir()}
+    assert command(["main_results", "local_steps", "--figure", "5", "--table", "4", "--out", "kept"]) == 1
+    assert {path: path.read_bytes() for path in (here / "kept").iterdir()} == before
+    assert command(["main_results", "--figure", "5", "--out", "none"]) == 1 and not (here / "none").exists()
+    out, told = capsys.readouterr()
     assert "local_steps: no runs in MLflow yet; python -m raypref.sweep local_steps" in out
     assert "figure5 not drawn, for want of FL and CL at several τ and two learning rates" in out
+    assert "nothing that was asked for could be drawn" in told
+
+
+def test_a_table_without_the_reference_says_which_row_it_took(here, capsys):
+    assert command(["main_results", "--table", "3", "--reference", "soft_fl", "--out", "other"]) == 0
+    assert "table3 has no row Soft-FL; differences to FedGD" in capsys.readouterr().out
+    assert command(["main_results", "--table", "3", "--reference", "fedavg", "--out", "other"]) == 0
+    assert "has no row" not in capsys.readouterr().out
+    assert "differences to FL**" in (here / "other" / "table3-differences.md").read_text()
 
 
 @pytest.mark.parametrize(
@@ -118,14 +134,39 @@ def test_a_space_without_runs_is_named_with_its_command(here, capsys):
         (["main_results", "--table", "9"], "there is no --table 9; there are: 1, 2, 3"),
         (["main_results", "--where", "rounds"], "--where takes FIELD=VALUE"),
         (["main_results", "--where", "federation.round=4"], "unknown field 'federation.round'; did you mean"),
-        (["main_results", "--where", "federation.rounds=5"], "no run to show: .*other configuration"),
+        (["main_results", "--where", "experts.kay=4"], "unknown field 'experts.kay'; did you mean"),
+        (["main_results", "--where", "foo=1"], "unknown field 'foo'; python -m raypref.run NAME --help lists"),
+        (
+            ["main_results", "--where", "federation.rounds=5"],
+            "no run fits --where federation.rounds=5; the runs have federation.rounds 4, 60$",
+        ),
+        (["main_results", "--where", "algorithm=fedgdd"], "the runs have algorithm fedavg, fedgd$"),
         (["local_steps"], "no run to show"),
+        (["fedgdd", "main_results"], "no experiment 'fedgdd'; did you mean 'fedgd'"),
+        (["defaul"], "there are: cl, fedavg"),
+        (["--table", "3", "main_results"], "NAMEs come first"),
+        (["--where", "seed=0", "main_results"], "NAMEs come first"),
+        (
+            ["main_results", "--reference", "Nonsense"],
+            "no table has a row 'Nonsense' for --reference; there are: Local",
+        ),
+        (["main_results", "--out", "file/below"], "file is a file; give a folder"),
     ],
 )
-def test_mistakes_are_one_line(here, words, message):
+def test_mistakes_are_one_line_and_make_no_folder(here, words, message):
+    (here / "file").touch()
     with pytest.raises(UserError, match=message) as error:
         command(words)
-    assert "\n" not in str(error.value)
+    assert "\n" not in str(error.value) and not (here / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    "words", [["--where", "foo"], ["--reference", "Nonsense"], ["--out", __file__], ["--table", "9"]]
+)
+def test_options_are_checked_before_anything_is_read(words, monkeypatch):
+    monkeypatch.setattr(tracking, "held", lambda *_: pytest.fail("MLflow was asked"))
+    with pytest.raises(UserError):
+        command(["main_results", *words])
 
 
 def test_a_folder_without_a_database_is_told_and_none_is_made(tmp_path, monkeypatch):

@@ -128,3 +128,24 @@ def test_interrupted_then_resumed(command, tmp_path, number, status):
     assert sorted({m.step for m in history}) == list(range(1, 41))  # nothing lost, also not by kill -9
     (result,) = records.glob("*/result.json")
     assert json.loads(result.read_text())["rounds"] == 40
+
+
+@pytest.mark.slow
+def test_what_the_last_method_would_refuse_is_said_before_the_first_starts(command, tmp_path):
+    """FedAvg, which FedBiscuit is compared with, could run; 13 experts for 12 clients could not."""
+    status, out, err = command("fedbiscuit", *WORDS, "--experts.K", "13")
+    assert (status, out) == (2, "") and "is 13 but there are 12 clients" in err
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+@pytest.mark.slow
+def test_diagnostics_are_shown_and_an_unfinished_run_is_pointed_at(command, tmp_path):
+    words = ["local", *WORDS, "--no-track", "--clients.backend", "local", "--diagnostics.marks", "0", "5"]
+    status, out, err = command(*words)
+    assert status == 0, err
+    assert "GQ(l)" in out and "P^5_W" in out
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert "GQ(l)" in (folder / "comparison.md").read_text()
+    (folder / "result.json").unlink()
+    status, out, err = command(*words)
+    assert status == 0 and f"{folder} was begun and not finished" in out

@@ -11,6 +11,7 @@ from tune_spaces._papers import S2, TLDR
 
 SPACE = Space(
     about="The six deployable methods of S2 Table 3 on real people: TL;DR by annotator, or your own --data.source.",
+    against=("local", "cl", "fedavg", "fedbiscuit", "soft_fl"),
     base=override(RunConfig(clients=ClientsConfig(backend="ray")), TLDR),
     grid={"algorithm": ["local", "cl", "fedavg", "fedbiscuit", "soft_fl", "fedgd"], "seed": [0, 1, 2]},
     smoke_grid={"algorithm": ["local", "cl", "fedavg", "fedbiscuit", "soft_fl", "fedgd"]},

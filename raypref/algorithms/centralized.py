@@ -20,8 +20,9 @@ from raypref.config import RunConfig
 from raypref.data.federation import members
 from raypref.models.layout import initial_row
 
-BLOCKS = 20
-"""Parts in which the steps are taken and saved, at most; none of them is a communication round."""
+BLOCKS, TOGETHER = 20, 5
+"""Parts in which the steps are taken and saved, at most: by one process, and by several, which Ray Train starts anew
+for each. None of them is a communication round."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class CL:
 
     @property
     def rounds(self) -> int:
-        return min(BLOCKS, self.config.federation.rounds)
+        return min(BLOCKS if self.config.clients.pooled_workers == 1 else TOGETHER, self.config.federation.rounds)
 
     def pool_of(self) -> np.ndarray:
         """int64 [C], whose data each client's joins."""

@@ -8,10 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from raypref import console
 from raypref.config import DataConfig
 from raypref.data import encode
 from raypref.data.federation import FOLDS, Federation
 from raypref.data.load import Counts, some
+
+PAPER = "--data.cover-column split --data.cover-min-rows 100 --data.exact-counts 50 50 --data.template tldr"
+"""What S2 2.3 does with TL;DR's comparisons."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,8 @@ class Report:
     def lines(self) -> Iterator[str]:
         """The report as plain lines, for a terminal or a pipe."""
         counts, tokens, federation = self.counts, self.tokens, self.federation
-        yield f"{self.config.source}: {counts.rows:,} rows, {counts.pairs:,} distinct pairs"
+        dealt = f", {counts.pairs:,} of them dealt to clients" if counts.undealt else ""
+        yield f"{self.config.source}: {counts.rows:,} rows, {counts.pairs + counts.undealt:,} distinct pairs{dealt}"
         yield "\nrows"
         yield _row(sum(counts.lost.values()), "unusable and left out")
         for why, number in counts.lost.items():
@@ -49,6 +54,8 @@ class Report:
             yield _row(int((federation.group_of == k).sum()), f"  {group}")
         for why, ids in counts.left_out.items():
             yield _row(len(ids), f"left out: {why}: {some(ids)}")
+        if counts.unfiltered:
+            yield f"hint: the paper's selection of people is {PAPER} (S2 2.3)"
         if not federation.clients:
             return
         yield "\npairs a fold"
@@ -68,16 +75,17 @@ class Report:
 
 
 def check(config: DataConfig, federation: Federation, counts: Counts, tokenizer: Any) -> Report:
-    """Tokenise what `load.read` gave as a run would, and count."""
+    """Tokenise what `load.read` gave as a run would, and count; progress goes to standard error."""
     tokens = encode.Counts()
     starved: list[str] = []
-    for client in federation.clients:
-        folds = (
-            encode.encode_pairs(client.fold(fold), tokenizer, config.template, config.max_length, tokens)
-            for fold in FOLDS
-        )
-        if 0 in [fold.pairs for fold in folds]:
-            starved.append(client.id)
+    with console.Progress(sum(int(federation.sizes(fold).sum()) for fold in FOLDS), "pairs tokenised") as progress:
+        for client in federation.clients:
+            left = []
+            for pairs in map(client.fold, FOLDS):
+                left.append(encode.encode_pairs(pairs, tokenizer, config.template, config.max_length, tokens).pairs)
+                progress.advance(len(pairs))
+            if 0 in left:
+                starved.append(client.id)
     return Report(config, federation, counts, tokens, tuple(starved))
 
 

@@ -8,6 +8,8 @@ TL;DR comparisons, and pairs without people as `python -m raypref.data synthesiz
 from __future__ import annotations
 
 import dataclasses
+import functools
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple
@@ -17,7 +19,7 @@ from raypref.config import DataConfig, UserError, nearest
 from raypref.data import sources
 from raypref.data.federation import FOLDS, Client, Federation, Pair
 from raypref.data.sources import Row
-from raypref.data.splits import crossing, exact_folds, key_fold, pair_key, value_fold
+from raypref.data.splits import crossing, exact_folds, key_fold, pair_key, pairs_needed, value_fold
 
 TURN = "\n\nAssistant:"
 """What precedes a response in the plain-text transcripts of HH-RLHF."""
@@ -66,6 +68,8 @@ class Counts:
     """Distinct pairs that are in different folds for different rows; 0 when the pair's hash decides."""
     undealt: int = 0
     """Pairs without people that no client needed."""
+    unfiltered: bool = False
+    """TL;DR's comparisons in all of its own splits, without `data.cover_column`: not the paper's selection (S2 2.3)."""
     left_out: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     """People left out, reason -> ids in order."""
 
@@ -123,7 +127,8 @@ def read(config: DataConfig, seed: int) -> tuple[Federation, Counts]:
     federation, counts = assemble(rows, config)
     if "prompt" not in columns and counts.lost.get(NO_PROMPT) and sum(counts.lost.values()) == counts.rows:
         raise _missing(config.source, "prompt", "prompt-column", columns)
-    return federation, counts
+    unfiltered = not config.cover_column and set(columns) >= COMPARISONS | {"split"}
+    return federation, dataclasses.replace(counts, unfiltered=unfiltered)
 
 
 def assemble(rows: Iterable[Row | Unusable | None], config: DataConfig) -> tuple[Federation, Counts]:
@@ -265,6 +270,7 @@ def source(config: DataConfig, seed: int) -> tuple[DataConfig, list[str], Iterat
 
     Rows of TL;DR's comparisons gain TRL's columns; pairs without people become those of the clients that
     `data.group_sizes`, `data.pairs_per_axis` and `data.axes` describe, dealt by `seed`.
+    Raises `UserError` where files are of different forms.
     """
     if config.source == "synthetic":
         from raypref.data.synthetic import generate
@@ -272,6 +278,7 @@ def source(config: DataConfig, seed: int) -> tuple[DataConfig, list[str], Iterat
         made = generate(config.group_sizes, config.pairs_per_axis, config.axes, seed)
         return dataclasses.replace(config, **SYNTHETIC), [*SYNTHETIC.values(), "axis"], iter(made)
     found = sources.tables(config.source)
+    _of_one_form(config, found)
     columns = list(dict.fromkeys(column for table in found for column in table.columns))
     rows = (row for table in found for row in table.rows())
     if config.chosen_column not in columns:
@@ -288,6 +295,25 @@ def source(config: DataConfig, seed: int) -> tuple[DataConfig, list[str], Iterat
 def some(items: Sequence[object], most: int = 5) -> str:
     """The first few of a list, for a sentence."""
     return ", ".join(map(str, items[:most])) + (", …" if len(items) > most else "")
+
+
+def least_per_axis(config: DataConfig, clients: int) -> int:
+    """Pairs an axis with which each of `clients`, dealt so many, all but surely has one in every fold and stays."""
+    exact = config.exact_counts != (0, 0)
+    least = sum(config.exact_counts) + 1 if exact else pairs_needed(clients, config.validation, config.test)
+    return math.ceil(max(least, config.min_rows) / len(config.axes))
+
+
+def _of_one_form(config: DataConfig, tables: Sequence[sources.Table]) -> None:
+    """Files whose columns name no form are let through: their rows are counted."""
+    forms: dict[str, list[str]] = {}
+    for table in tables:
+        form = next((f for f in ({config.chosen_column}, SYNTHESIZED, COMPARISONS) if f <= set(table.columns)), None)
+        if form:
+            forms.setdefault(", ".join(sorted(form)), []).append(table.name)
+    if len(forms) > 1:
+        told = "; ".join(f"{some(names, 3)} (with {columns})" for columns, names in forms.items())
+        raise UserError(f"{config.source}: holds rows of different forms: {told}; name one file, or keep them apart")
 
 
 def _comparison(row: Row) -> Row | Unusable:
@@ -333,7 +359,8 @@ def _dealt(rows: Iterable[Row], config: DataConfig, seed: int) -> Iterator[Row |
             yield Unusable("the same pair as another row")
         pool[key] = min(pair, pool.get(key, pair), key=astuple)  # the smallest, so that order does not matter
     try:
-        dealt = deal(pools, config.group_sizes, config.pairs_per_axis, config.axes, seed)
+        least = functools.partial(least_per_axis, config)
+        dealt = deal(pools, config.group_sizes, config.pairs_per_axis, config.axes, seed, least)
     except UserError as error:
         raise UserError(f"{config.source}: {error}") from error
     yield from dealt

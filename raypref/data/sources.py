@@ -30,6 +30,8 @@ class Table:
     columns: tuple[str, ...]
     rows: Callable[[], Iterator[Row]]
     """Iterates anew at every call, from the disk."""
+    name: str
+    """Of the file, or of the hub data set's split."""
 
 
 def tables(name: str) -> list[Table]:
@@ -58,7 +60,7 @@ def table(path: Path) -> Table:
         raise UserError(f"{path}: cannot read {shown}; give one of {', '.join(READERS)}")
     header, rows = READERS[suffix(path)]
     with told(path):
-        return Table(tuple(header(path)), lambda: _telling(path, rows))
+        return Table(tuple(header(path)), lambda: _telling(path, rows), str(path))
 
 
 def suffix(path: Path) -> str:
@@ -273,7 +275,10 @@ def _hub(name: str) -> list[Table]:
             "the id (OWNER/NAME, or OWNER/NAME:CONFIGURATION where there are several) and the network, or give a "
             f"local path ({', '.join(READERS)})"
         ) from error
-    return [Table(tuple(split.column_names), lambda split=split: _hub_rows(split)) for split in loaded.values()]
+    return [
+        Table(tuple(split.column_names), lambda split=split: _hub_rows(split), str(part))
+        for part, split in loaded.items()
+    ]
 
 
 def _hub_rows(split: Any) -> Iterator[Row]:

@@ -8,6 +8,7 @@ another without having seen the answers. Nor does the order of rows or the set o
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -35,6 +36,15 @@ def key_fold(key: bytes, validation: float, test: float) -> str:
     """
     position = (int.from_bytes(key[:8], "big") >> 11) / 2**53  # in [0, 1), exact in a double
     return "test" if position < test else "validation" if position >= 1 - validation else "train"
+
+
+def pairs_needed(clients: int, validation: float, test: float, chance: float = 0.01) -> int:
+    """Pairs a client with which all of `clients` have one in every fold, but for a `chance` of at most that.
+
+    n hashed pairs miss a fold of share s with probability (1 - s)^n; summed over three folds and all clients.
+    """
+    smallest = min(validation, test, 1 - validation - test)
+    return math.ceil(math.log(chance / (3 * clients)) / math.log1p(-smallest))
 
 
 def exact_folds(client: str, keys: Sequence[bytes], validation: int, test: int) -> list[str]:

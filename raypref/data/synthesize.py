@@ -14,6 +14,7 @@ import collections
 import concurrent.futures
 import email.utils
 import fcntl
+import functools
 import hashlib
 import json
 import math
@@ -30,7 +31,7 @@ from typing import IO, Any, Literal
 import tyro
 
 from raypref import console
-from raypref.config import UserError, nearest
+from raypref.config import DataConfig, UserError, nearest
 from raypref.data import sources
 
 OPENAI = "https://api.openai.com/v1"
@@ -57,6 +58,9 @@ COMMON = "Answer the user's message in about 100 words. Do not mention these ins
 
 LONGEST_WAIT = 600.0
 """Seconds; a server that asks for more, such as until its daily quota is back, ends the run instead."""
+
+CLIENTS = sum(DataConfig().group_sizes)
+"""For whom pairs are counted when they are there (S2 2.3: 40)."""
 
 Task = tuple[str, str, int]
 """Prompt, axis, pole: one response."""
@@ -107,6 +111,10 @@ class Again(Exception):
     def __init__(self, why: str, wait: float = 0.0) -> None:
         super().__init__(why)
         self.wait = wait
+
+
+class Refused(Exception):
+    """Not worth another try, and yet it says nothing of other prompts."""
 
 
 @dataclass(frozen=True)
@@ -184,6 +192,8 @@ def read_prompts(path: Path) -> tuple[list[str], dict[str, int]]:
 
     Raises `UserError` for a file that cannot be read, without the column, or without a prompt.
     """
+    if path.is_dir():
+        raise UserError(f"{path}: is a folder; name one file of prompts")
     if not path.is_file():
         raise UserError(f"{path}: there is no such file")
     if sources.suffix(path) in sources.READERS:
@@ -357,7 +367,7 @@ class Endpoint:
         self._local = threading.local()
 
     def ask(self, task: Task) -> Answer:
-        """One response. Raises `Again` for what may pass, `UserError` for what will not."""
+        """One response. Raises `Again` for what may pass, `Refused` for what is this prompt's alone, or `UserError`."""
         import requests
 
         prompt, axis, pole = task
@@ -381,6 +391,8 @@ class Endpoint:
         if response.status_code == 200:
             return _answer(response)
         message, code = _message(response)
+        if response.status_code in (400, 413, 422):  # such as a content policy, or a prompt that is too long
+            raise Refused(f"{response.status_code} {message}")
         if response.status_code in (408, 429) or response.status_code >= 500:
             wait = retry_after(response.headers)
             if code != "insufficient_quota" and wait <= LONGEST_WAIT:
@@ -459,13 +471,15 @@ class Asking:
             except UserError:
                 self.stop.set()
                 raise
+            except Refused as refused:
+                return str(refused)
             except Again as again:
                 why = str(again)
                 if again.wait:
                     self._until = max(self._until, time.monotonic() + again.wait)
                 if attempt + 1 < self._args.attempts:
                     self.stop.wait(random.uniform(0.5, 1.0) * min(60.0, self._args.backoff * 2**attempt))
-        return why
+        return why + (f", {self._args.attempts} times" if self._args.attempts > 1 else "")
 
 
 def ask_all(tasks: Sequence[Task], endpoint: Endpoint, journal: Journal, args: Synthesize) -> dict[str, str]:
@@ -492,13 +506,15 @@ def ask_all(tasks: Sequence[Task], endpoint: Endpoint, journal: Journal, args: S
                 in_a_row = in_a_row + 1 if why else 0
                 if in_a_row == most:
                     raise UserError(
-                        f"{endpoint.url}: the last {most} responses failed, each {args.attempts} times ({why}); see to "
-                        "the endpoint, then type the same words again: what is there is kept"
+                        f"{endpoint.url}: the last {most} responses failed ({why}); see to the endpoint, then type the "
+                        "same words again: what is there is kept"
                     )
                 progress.advance(1, f"{len(failed)} prompts failed" if failed else "")
-        except BaseException:
+        except BaseException as error:
             asking.stop.set()  # those in flight are paid for: they end and are kept
             pool.shutdown(wait=False, cancel_futures=True)
+            if isinstance(error, KeyboardInterrupt):
+                console.warn("stopping once those in flight are there; type the same words again to go on from there")
             raise
     return failed
 
@@ -513,9 +529,10 @@ def finish(
 ) -> int:
     """Write the pairs that are whole, and say what there is. Exit status."""
     pairs = list(_pairs(prompts, axis_of, journal.done, args.model))
-    beside = out.with_name(out.name + ".part")
-    beside.write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
-    os.replace(beside, out)
+    if journal.done:  # or the journal goes, and the file without it would be in the next run's way
+        beside = out.with_name(out.name + ".part")
+        beside.write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
+        os.replace(beside, out)
     answers = list(journal.done.values())
     read, written = sum(a.tokens_in for a in answers), sum(a.tokens_out for a in answers)
     spent = f"; {read:,} tokens in and {written:,} out in all, about ${_cost(read, written, args):,.2f}" if read else ""
@@ -523,17 +540,35 @@ def finish(
     cut = sum(answer.finish == "length" for answer in answers)
     if cut:
         console.say(f"{cut:,} of {len(answers):,} responses were cut at --max-tokens {args.max_tokens}")
-    fewest = min(sum(pair["axis"] == axis for pair in pairs) for axis in args.axis)
-    if fewest >= 40:
-        axes = "" if args.axis == ("education", "humor") else f" --data.axes {' '.join(args.axis)}"
-        console.say(f"for 40 clients: --data.source {out} --data.pairs-per-axis {fewest // 40}{axes}")
+    console.say(advice(out, args.axis, min(sum(pair["axis"] == axis for pair in pairs) for axis in args.axis)))
     if failed:
         some = "; ".join([f"{_short(prompt)}: {why}" for prompt, why in failed.items()][:5] + ["…"] * (len(failed) > 5))
         console.warn(
-            f"{len(failed):,} prompts failed after {args.attempts} attempts ({some}); "
-            "type the same words again to retry them"
+            f"{len(failed):,} prompt{'s' * (len(failed) > 1)} failed ({some}); type the same words again to retry"
         )
     return int(bool(failed))
+
+
+def advice(out: Path, axes: tuple[str, ...], pairs: int) -> str:
+    """How a run deals `pairs` on each axis so that no client lacks one in some fold, or how many more it takes."""
+    from raypref.data.load import least_per_axis
+    from raypref.data.synthetic import most_clients
+
+    config, groups = DataConfig(axes=axes), 2 ** len(axes)
+    clients = most_clients(pairs, functools.partial(least_per_axis, config), CLIENTS) // groups * groups
+    said = []
+    if clients < CLIENTS:
+        more = (CLIENTS * least_per_axis(config, CLIENTS) - pairs) * len(axes)
+        said.append(
+            f"for {CLIENTS} clients: about {more:,} more prompts are needed, so that each has pairs in all folds"
+        )
+    if clients:
+        flags = f"--data.source {out} --data.pairs-per-axis {pairs // clients}"
+        flags += f" --data.axes {' '.join(axes)}" if axes != DataConfig().axes else ""
+        if clients != CLIENTS or groups != len(DataConfig().group_sizes):
+            flags += " --data.group-sizes" + f" {clients // groups}" * groups
+        said.append(f"for {clients} clients: {flags}")
+    return "\n".join(said)
 
 
 def _pairs(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple
 from typing import TypeVar
 
@@ -325,7 +325,7 @@ def members(group_sizes: Sequence[int], axes: Sequence[str]) -> list[tuple[str, 
     """(id, group, axis -> preferred pole) of every client, G1's first ("c00", "c01", ...).
 
     group_sizes: clients in each group, in the order of groups(axes).
-    Raises UserError for an unknown or repeated axis, a wrong number of groups, or a negative size.
+    Raises UserError for an unknown or repeated axis, a wrong number of groups, a negative size, or no client.
     """
     from raypref.config import UserError
 
@@ -339,6 +339,10 @@ def members(group_sizes: Sequence[int], axes: Sequence[str]) -> list[tuple[str, 
         )
     if min(group_sizes) < 0:
         raise UserError("group sizes must not be negative.")
+    if not any(group_sizes):
+        raise UserError(
+            f"--data.group-sizes is {' '.join(map(str, group_sizes))}: that is no client; raise one of them"
+        )
     group_of = [g for g, size in enumerate(group_sizes) for _ in range(size)]
     digits = max(2, len(str(len(group_of) - 1)))
     last = len(axes) - 1
@@ -372,31 +376,42 @@ def deal(
     pairs_per_axis: int,
     axes: Sequence[str],
     seed: int,
+    least: Callable[[int], int] = lambda clients: 1,
 ) -> list[dict[str, str]]:
     """Rows as `generate` makes them, of pairs that exist: each goes to at most one client (S2 2.3).
 
     pools: axis -> key -> the pair, `chosen` in the axis's first pole and `rejected` in its second. Which client gets
     which pairs is a hash of the seed and the pair, whatever the order of the pools.
+    least: clients -> pairs of each on an axis below which nothing is suggested.
     Raises UserError as `members` does, or where an axis has too few pairs.
     """
     from raypref.config import UserError
 
     everyone = members(group_sizes, axes)
+    scarce = min(axes, key=lambda axis: len(pools.get(axis, {})))
+    there, need = len(pools.get(scarce, {})), pairs_per_axis * len(everyone)
+    if there < need:
+        clients = most_clients(there, least, len(everyone))
+        instead = f", or set --data.pairs-per-axis {there // clients}" if clients else ""
+        if 0 < clients < len(everyone):
+            instead += f" and lower --data.group-sizes to {clients} clients in all"
+        raise UserError(
+            f"{len(everyone)} clients of {pairs_per_axis:,} pairs need {need:,} pairs on the axis {scarce!r}, and "
+            f"there are {there:,}; synthesize {need - there:,} more{instead}"
+        )
     rows = []
     for axis in axes:
-        pool, need = pools.get(axis, {}), pairs_per_axis * len(everyone)
-        if len(pool) < need:
-            enough = len(pool) // len(everyone)
-            raise UserError(
-                f"{len(everyone)} clients of {pairs_per_axis:,} pairs need {need:,} pairs on the axis {axis!r}, and "
-                f"there are {len(pool):,}; synthesize more"
-                + (f", or set data.pairs_per_axis to {enough:,} or fewer" if enough else ", or lower data.group_sizes")
-            )
+        pool = pools.get(axis, {})
         hands = iter(sorted(pool, key=lambda key: hashlib.blake2b(b"deal %d " % seed + key).digest()))
         for name, group, poles in everyone:
             for pair in (pool[key] for key in itertools.islice(hands, pairs_per_axis)):
                 rows.append(_row(name, group, axis, poles[axis], *astuple(pair)))
     return rows
+
+
+def most_clients(pairs: int, least: Callable[[int], int], most: int) -> int:
+    """How many clients, up to `most`, `pairs` on each axis are enough for; 0: not even for one."""
+    return next((clients for clients in range(min(pairs, most), 0, -1) if pairs // clients >= least(clients)), 0)
 
 
 def _row(client: str, group: str, axis: str, pole: int, prompt: str, *answers: str) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """S2's figures from finished runs. Each function returns a matplotlib figure; which runs, and where to, others decide.
 
-`seeds` arguments are the runs of one method, one a seed. Bands and bars are mean ± standard deviation over seeds.
+`seeds` arguments are the runs of one method, one a seed. Bands go from the lowest seed to the highest; bars are mean ±
+standard deviation over seeds.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from raypref.evaluation.curve import summary
-from raypref.evaluation.report import COLOURS, MARKERS, Fold, _axes
+from raypref.evaluation.report import COLOURS, MARKERS, Fold, _axes, group_cells, legend
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,8 +57,7 @@ def group_curves(methods: Mapping[str, Sequence[Run]], fold: Fold) -> Figure:
         ax.set_xlabel("local steps t")
         ax.tick_params(labelbottom=True)
     axes[0].set_ylabel(f"pair accuracy on {fold} pairs, %")
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, fontsize=7, loc="outside lower center", ncols=3, frameon=False)
+    legend(figure, axes)
     return figure
 
 
@@ -76,6 +76,7 @@ def layers(methods: Mapping[str, Sequence[Sequence[float]]]) -> Figure:
 def clusters(panels: Mapping[str, Run]) -> Figure:
     """A panel a run: clients by true group, coloured by the expert that they end with (S2 Fig. 4)."""
     figure, axes = _axes(len(panels), len(panels))
+    handles = {}
     for ax, (title, run) in zip(axes, panels.items(), strict=True):
         of, experts = np.asarray(run["groups"]["of"]), np.asarray(run["assignment"])
         names = run["groups"]["names"] or ["clients"]
@@ -85,11 +86,13 @@ def clusters(panels: Mapping[str, Run]) -> Figure:
         x, y = place % 5, of + 0.8 * (place // 5) / lines
         for k in np.unique(experts):
             style = {"color": COLOURS[k % len(COLOURS)], "marker": MARKERS[k % len(MARKERS)]}
-            ax.scatter(x[experts == k], y[experts == k], s=40, **style)
-        ax.set_yticks(np.arange(len(names)) + 0.25, [name.split()[0] for name in names])
+            handles[int(k)] = ax.scatter(x[experts == k], y[experts == k], s=40, label=f"expert {k + 1}", **style)
+        middle = [float(y[of == g].min() + y[of == g].max()) / 2 if g in of else g for g in range(len(names))]
+        ax.set_yticks(middle, [name.split()[0] for name in names])
         ax.set(title=title, xticks=[], ylim=(len(names) - 0.2, -0.4), xlim=(-0.6, 4.6))
         ax.grid(False)
     axes[0].set_ylabel("clients by true group")
+    legend(figure, (), extra=[handles[k] for k in sorted(handles)])
     return figure
 
 
@@ -119,32 +122,27 @@ def sensitivity(rows: Mapping[str, Mapping[str, Mapping[int, Sequence[tuple[floa
 
 
 def evolution(panels: Mapping[str, Mapping[str, Any]], last: int) -> Figure:
-    """A panel a setting: the expert of every client over the rounds of phase 1, clients by true group; a line where the
-    groups settle (S2 Fig. 6).
+    """A panel a setting: the expert of every client over the rounds of phase 1, clients by true group; a dashed line
+    where the round begins in which they settle (S2 Fig. 6).
 
     panels: title -> what a run's `groups.json` holds; last: phase 1's last round.
     """
-    figure, axes = _axes(len(panels), len(panels), size=(0.8 + 4.2 * len(panels), 4.2))
+    figure, axes = _axes(len(panels), len(panels), size=(0.8 + 4.2 * len(panels), 4.4), share=False)
+    told = {title: phase1(held, last) for title, held in panels.items()}
+    K = max(int(experts.max()) + 1 for _, experts in told.values())
+    handles: dict[str, Any] = {}
     for ax, (title, held) in zip(axes, panels.items(), strict=True):
-        rounds, experts = phase1(held, last)
-        found = held["true"]
-        of = np.asarray(found["of"]) if found["names"] else np.zeros(experts.shape[1], dtype=np.int64)
-        order = np.argsort(of, kind="stable")
-        for k in np.unique(experts):
-            at, client = np.nonzero(experts[:, order] == k)
-            style = {"color": COLOURS[k % len(COLOURS)], "marker": MARKERS[k % len(MARKERS)]}
-            ax.scatter(np.asarray(rounds)[at], client, s=5, lw=0, label=f"expert {k + 1}", **style)
-        sizes = np.bincount(of)
-        for end in np.cumsum(sizes)[:-1]:
-            ax.axhline(end - 0.5, color="0.5", lw=0.8)
-        for name, size, end in zip(found["names"], sizes, np.cumsum(sizes), strict=False):
-            ax.text(1.01, end - size / 2, name.split()[0], transform=ax.get_yaxis_transform(), fontsize=8, va="center")
+        rounds, experts = told[title]
+        handles |= {str(patch.get_label()): patch for patch in group_cells(ax, rounds, experts, held["true"], K)}
+        if held["true"]["names"]:
+            ax.set_yticks(ax.get_yticks(), [name.split()[0] for name in held["true"]["names"]])
         when = settled(rounds, experts.tolist())
-        ax.axvline(when, color="black", lw=1.2, ls="--", label=f"settled: round {when}")
-        ax.set(xlabel="round", title=title, ylim=(len(of) - 0.5, -0.5))
-        ax.grid(False)
-        ax.legend(fontsize=7, loc="lower center", bbox_to_anchor=(0.5, -0.32), ncols=3, frameon=False)
-    axes[0].set_ylabel("clients by true group")
+        assert when is not None  # a run has a first assignment
+        ax.axvline(when - 0.5, color="black", lw=1.6, ls="--")  # where that round's cells begin
+        ax.set_title(f"{title}: settled in round {when}", fontsize=10)
+        if ax is not axes[0]:
+            ax.set_ylabel("")
+    legend(figure, (), extra=[handles[label] for label in sorted(handles)])
     return figure
 
 
@@ -157,10 +155,9 @@ def phase1(held: Mapping[str, Any], last: int) -> tuple[list[int], np.ndarray]:
 def _band(
     ax: Axes, x: Sequence[int], seeds: Sequence[Sequence[float]], label: str, style: Mapping[str, Any], scale: int = 100
 ) -> None:
-    """Mean over seeds as a line, ± their standard deviation as a band where there are several."""
+    """Mean over seeds as a line, with a band from the lowest seed to the highest where there are several."""
     values = scale * np.asarray(seeds, dtype=np.float64)
     mean = values.mean(axis=0)
     ax.plot(x, mean, label=label, **style)
     if len(values) > 1:
-        std = values.std(axis=0, ddof=1)
-        ax.fill_between(x, mean - std, mean + std, color=style["color"], alpha=0.15, lw=0)
+        ax.fill_between(x, values.min(axis=0), values.max(axis=0), color=style["color"], alpha=0.15, lw=0)

@@ -7,6 +7,7 @@ that fills most points, then the one with most seeds, then the newest.
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from raypref.config import UserError
 from raypref.evaluation import diagnostics, figures
 from raypref.evaluation.curve import summary
 from raypref.evaluation.ranking import show
@@ -216,16 +218,16 @@ def diagnostic_columns(place: str, t: int, fold: Fold) -> list[Measure]:
     2.2 defines and the tables leave out, and GQ's median, for its ratios are heavy-tailed."""
     share = {"scale": 100, "digits": 1, "best": 1}
     told = [
-        diagnosed("gq", "GQ(l)", "$GQ(l)$", place, digits=3, best=-1),
-        diagnosed("gq_body", "GQ_B", r"$GQ_{\mathcal{B}}$", place, digits=3, best=-1),
-        diagnosed("gq_head", "GQ_H", r"$GQ_{\mathcal{H}}$", place, digits=3, best=-1),
-        diagnosed("gq_median", "GQ median", r"$GQ$ median", place, digits=3, best=-1),
+        diagnosed("gq", "GQ(l)", "$GQ(l)$", place, significant=3, best=-1),
+        diagnosed("gq_body", "GQ_B", r"$GQ_{\mathcal{B}}$", place, significant=3, best=-1),
+        diagnosed("gq_head", "GQ_H", r"$GQ_{\mathcal{H}}$", place, significant=3, best=-1),
+        diagnosed("gq_median", "GQ median", r"$GQ$ median", place, significant=3, best=-1),
     ]
     for name in "RW":
         told.append(diagnosed(f"m0_{name}", f"m0_{name}", rf"$m^0_{{\mathcal{{{name}}}}}$", place, signed=True))
     for name in "RW":
         low = rf"_{{\mathcal{{{name}}}}}"
-        told.append(diagnosed(f"H0_{name}", f"H0_{name}", f"$H^0{low}$", place, signed=True, digits=4))
+        told.append(diagnosed(f"H0_{name}", f"H0_{name}", f"$H^0{low}$", place, signed=True, significant=3))
         told.append(diagnosed(f"Hplus_{name}", f"H+_{name}", f"$H^+{low}$", place, **share))
         told.append(retained(name, t, place))
     return [*told, accuracy(t, fold, place=place), accuracy(0, fold, place=place)]
@@ -274,7 +276,7 @@ def table(
         rows=tuple(row.label for row in held),
         cells=tuple((*(line[c] for c in kept), n) for line, n in zip(cells, seeds, strict=True)),
         apart=frozenset({apart} if apart else ()),
-        notes=(_legend([columns[c] for c in kept], every, fold), *_settings(held)),
+        notes=(_legend([columns[c] for c in kept], every, fold), *_settings(held), *_rounds(held)),
     )
     return Item(name, content, runs=tuple(every), missing=tuple(missing), reference=reference)
 
@@ -305,7 +307,7 @@ def _legend(columns: Sequence[Column], runs: Sequence[Found], fold: Fold) -> str
         words += " m0: mean margin at θ_0; H0, H+: mean headroom, % above 0."
     if any(head.startswith("P^") for head in heads):
         words += " R, W: test pairs right or wrong at θ_0; P^t: % of them right after t steps."
-    return words + " Bold: the best of a column."
+    return words + " Bold: the best of a column, of acc^t once personalized."
 
 
 def _settings(rows: Sequence[Row]) -> list[str]:
@@ -316,6 +318,21 @@ def _settings(rows: Sequence[Row]) -> list[str]:
         if runs:
             lines.setdefault(describe(runs), []).append(place)
     return [f"{', '.join(places)}: {line}" for line, places in lines.items()]
+
+
+def _rounds(rows: Sequence[Row]) -> list[str]:
+    """How the rounds of some rows are not R rounds of training for the model that is judged."""
+    runs = [run for row in rows for seeds in row.runs.values() for run in seeds.values()]
+    other = {r.config["algorithm"] for r in runs if r.result["rounds"] != r.config["federation.rounds"]}
+    words = []
+    if "fedbiscuit" in other:
+        words.append("FedBiscuit's include its warm-up (K·T + R - T)")
+    if any(run.config["algorithm"] == "fedgd" for run in runs):
+        words.append("FedGD's model gets R/2 of R, the others find the groups")
+    pooled = " and ".join(NAMES[a] for a in ("cl", "multi_cl") if a in other)
+    if pooled:
+        words.append(f"{pooled} {'have' if ' and ' in pooled else 'has'} none (R·τ steps on pooled data)")
+    return [f"Rounds: {'; '.join(words)}."] if words else []
 
 
 def describe(runs: Sequence[Found]) -> str:
@@ -360,6 +377,7 @@ def lacking(labels: Iterable[tuple[str, Seeds]], where: str, command: str) -> li
     return [Missing(f"{where}: {what}", command)] if gone else []
 
 
+BALANCED_FL = "FL (balanced)"
 SWEEP = "python -m raypref.sweep "
 REAL = SWEEP + "real_world"
 
@@ -385,13 +403,13 @@ def table2(runs: Sequence[Found], fold: Fold) -> Item:
     balanced, *found = choose(runs, points)
     rows = [Row(NAMES[a], {"Imbalanced": seeds}) for a, seeds in zip(algorithms, found, strict=True)]
     at, _ = steps(each(found))
-    labels = [("FL (balanced)", balanced), *((row.label, row.runs["Imbalanced"]) for row in rows)]
+    labels = [(BALANCED_FL, balanced), *((row.label, row.runs["Imbalanced"]) for row in rows)]
     missing = lacking(labels, "imbalanced", SWEEP + "imbalance") + _undiagnosed(found)
     if any(found):
-        rows = [Row("FL (balanced)", {"Imbalanced": balanced}), *rows]
+        rows = [Row(BALANCED_FL, {"Imbalanced": balanced}), *rows]
     title = f"Table 2. Diagnostics and acc^{at}, imbalanced groups"
     columns = diagnostic_columns("Imbalanced", at, fold)
-    return table("table2", title, "method", rows, columns, missing, fold, "FL_target", apart="FL (balanced)")
+    return table("table2", title, "method", rows, columns, missing, fold, "FL_target", apart=BALANCED_FL)
 
 
 def _undiagnosed(found: Sequence[Seeds]) -> list[Missing]:
@@ -450,13 +468,14 @@ def by_K(runs: Sequence[Found], setting: str, algorithms: Sequence[str]) -> tupl
     return Ks, {a: found[i * len(Ks) : (i + 1) * len(Ks)] for i, a in enumerate(algorithms)}
 
 
+START, K_ROW = ("continue", "random"), "FedGD (K={})"
 KS = SWEEP + "k_robustness, and main_results for K = 4"
 
 
 def table5(runs: Sequence[Found], fold: Fold) -> Item:
     """FedGD by K, with diagnostics."""
     Ks, found = by_K(runs, "imbalanced", ["fedgd"])
-    rows = [Row(f"FedGD (K={K})", {"Imbalanced": s}) for K, s in zip(Ks, found["fedgd"], strict=True)]
+    rows = [Row(K_ROW.format(K), {"Imbalanced": s}) for K, s in zip(Ks, found["fedgd"], strict=True)]
     at, _ = steps(each(found["fedgd"]))
     labels = [(row.label, row.runs["Imbalanced"]) for row in rows]
     missing = lacking(labels, "imbalanced", KS) + _undiagnosed(found["fedgd"])
@@ -488,7 +507,7 @@ def table6(runs: Sequence[Found], fold: Fold) -> Item:
 
 def table7(runs: Sequence[Found], fold: Fold) -> Item:
     """Where phase 2 starts."""
-    starts, settings = ("continue", "random"), ("imbalanced", "balanced")
+    starts, settings = START, ("imbalanced", "balanced")
     points = [{"setting": s, "algorithm": "fedgd", "fedgd.phase2_start": start} for s in settings for start in starts]
     found = choose(runs, points)
     places = {"Imbalanced": found[:2], "Balanced": found[2:]}
@@ -515,8 +534,8 @@ def _groups(name: str, number: int, setting: str, runs: Sequence[Found], fold: F
         return Item(name, None, missing=tuple(missing))
     figure = figures.group_curves({label: [r.result for r in s.values()] for label, s in labels if s}, fold)
     caption = (
-        f"Figure {number}. Accuracy of each true group over local steps, {setting} groups; bands: ± std over seeds. "
-        f"{describe(each(found))}"
+        f"Figure {number}. Accuracy of each true group over local steps, {setting} groups; bands: lowest to highest "
+        f"seed. {describe(each(found))}"
     )
     return Item(name, figure, caption, tuple(each(found)), tuple(missing))
 
@@ -638,3 +657,15 @@ def figure_gq(runs: Sequence[Found], fold: Fold) -> Item:
 TABLES = {1: table1, 2: table2, 3: table3, 4: table4, 5: table5, 6: table6, 7: table7}
 FIGURES = {2: figure2, 3: figure3, 4: figure4, 5: figure5, 6: figure6, 0: figure_gq}
 """0: GQ(l) by layer, which the paper has no figure of."""
+
+
+def reference(word: str) -> str:
+    """A row that differences may be taken to, by its label or by the algorithm's name; `UserError` where no table has
+    such a row."""
+    known = {label.lower(): label for label in (*NAMES.values(), BALANCED_FL, *map(str.capitalize, START))}
+    known |= dict(NAMES) | {K_ROW.format(K).lower(): K_ROW.format(K) for K in range(1, 100)}
+    if word.lower() not in known:
+        close = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.6)
+        hint = f"did you mean {known[close[0]]!r}?" if close else f"there are: {', '.join(NAMES.values())}"
+        raise UserError(f"no table has a row {word!r} for --reference; {hint}")
+    return known[word.lower()]

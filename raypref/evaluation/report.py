@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
@@ -16,7 +16,9 @@ import numpy as np
 from raypref.evaluation.curve import summary
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
     from rich.table import Table
 
 Fold = Literal["test", "validation"]
@@ -212,7 +214,7 @@ def curve_figure(results: Sequence[Result], path: Path, fold: Fold = "test") -> 
     """Accuracy against local steps, a PNG (S2 Figs. 2, 3).
 
     First panel: every run's mean over clients with its 95 % interval. Then a panel a run: the mean, thick, and each
-    true group, thin; left out where groups are unknown.
+    true group, thin; left out where groups are unknown. The runs' legend is above, the groups' below the panels.
     """
     grouped = [r for r in results if len(r["groups"]["names"]) > 1]
     panels = 1 + len(grouped)
@@ -234,12 +236,14 @@ def curve_figure(results: Sequence[Result], path: Path, fold: Fold = "test") -> 
         ax.set_title(r["algorithm"], fontsize=9)
     for i, ax in enumerate(axes):
         ax.axhline(50, color="0.6", lw=0.8, ls=":")
-        ax.legend(fontsize=7, framealpha=0.7, edgecolor="none", loc="best")
         if i + wide >= panels:  # nothing beneath
             ax.set_xlabel("local steps t")
             ax.tick_params(labelbottom=True)
     for ax in axes[::wide]:
         ax.set_ylabel(f"pair accuracy on {fold} pairs, %")
+    legend(figure, axes[:1], "upper")
+    if grouped:
+        legend(figure, axes[1:])
     figure.savefig(path, dpi=150)
 
 
@@ -255,28 +259,39 @@ def groups_figure(
     rounds: [N] rising, the rounds of the assignments; assigned: [N, C] experts, -1: none. An assignment is drawn until
     the next one. Clients go by true group and within it by position; without `groups` by position alone.
     """
+    experts = np.asarray(assigned, dtype=np.int64)
+    figure, (ax,) = _axes(1, 1, size=(7.0, 1.6 + 0.085 * experts.shape[1]))
+    patches = group_cells(ax, rounds, experts, groups)
+    ax.set_title(title)
+    ax.legend(handles=patches, fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
+    figure.savefig(path, dpi=150)
+
+
+def group_cells(
+    ax: Axes, rounds: Sequence[int], experts: np.ndarray, groups: Groups | None = None, K: int = 0
+) -> list[Patch]:
+    """`groups_figure`'s cells on one panel, and what its legend holds: experts 1 to K, as the paper counts them.
+
+    The cell of round r is centred on r and ends where the next assignment begins, the last one after its own round.
+    K: experts that colours are made for, where other panels have more than these.
+    """
     from matplotlib import colormaps
     from matplotlib.colors import BoundaryNorm, ListedColormap
     from matplotlib.patches import Patch
 
-    experts = np.asarray(assigned, dtype=np.int64)
-    C = experts.shape[1]
+    C, K = experts.shape[1], max(K, int(experts.max()) + 1)
     of = np.asarray(groups["of"]) if groups and groups["names"] else np.zeros(C, dtype=np.int64)
-    order = np.argsort(of, kind="stable")
-    K = int(experts.max()) + 1
-    figure, (ax,) = _axes(1, 1, size=(7.0, 1.6 + 0.085 * C))
     colours = COLOURS[:K] if len(COLOURS) >= K else colormaps["viridis"].resampled(K)(range(K))
     palette = ["#E8E8E8", *colours]
-    step = int(np.median(np.diff(rounds))) if len(rounds) > 1 else 1
     ax.pcolormesh(
-        [*rounds, rounds[-1] + step],
+        np.array([*rounds, rounds[-1] + 1]) - 0.5,
         np.arange(C + 1),
-        experts[:, order].T,
+        experts[:, np.argsort(of, kind="stable")].T,
         cmap=ListedColormap(palette),
         norm=BoundaryNorm(np.arange(-1, K + 1) - 0.5, K + 1),
     )
-    ax.set(xlabel="round", ylabel="client", ylim=(C, 0), title=title)
-    ax.xaxis.get_major_locator().set_params(integer=True)
+    ax.set(xlabel="round", ylabel="client", xlim=(rounds[0] - 0.5, rounds[-1] + 0.5), ylim=(C, 0))
+    ax.locator_params(axis="x", integer=True)
     ax.grid(False)
     if groups and groups["names"]:
         sizes = np.bincount(of, minlength=len(groups["names"]))
@@ -284,12 +299,27 @@ def groups_figure(
         ax.hlines(ends[:-1], *ax.get_xlim(), color="white", lw=2)
         ax.set_yticks(ends - sizes / 2, [f"{n} ({c})" for n, c in zip(groups["names"], sizes, strict=True)])
         ax.set_ylabel("clients by true group")
-    used = np.unique(experts)
-    ax.legend(
-        handles=[Patch(color=palette[k + 1], label=f"expert {k}" if k >= 0 else "none") for k in used],
-        fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1, 1),
-    )  # fmt: skip
-    figure.savefig(path, dpi=150)
+    return [Patch(color=palette[k + 1], label=f"expert {k + 1}" if k >= 0 else "none") for k in np.unique(experts)]
+
+
+def legend(figure: Figure, axes: Iterable[Axes], side: Literal["lower", "upper"] = "lower", extra: Any = ()) -> None:
+    """One legend of all lines on `axes`, beneath or above the panels: as many columns as the figure is wide enough
+    for, and a wider figure where not even one fits. extra: handles that no panel holds."""
+    told = {(str(handle.get_label()), ""): handle for handle in extra}
+    for ax in axes:
+        lines: Any = ax.get_legend_handles_labels()
+        for line, label in zip(*lines, strict=True):
+            told.setdefault((label, line.get_color()), line)
+    handles, labels = list(told.values()), [label for label, _ in told]
+    place: Any = f"outside {side} center"
+    for columns in range(min(len(told), 6), 0, -1):
+        drawn = figure.legend(handles, labels, fontsize=7, loc=place, ncols=columns, frameon=False)
+        width = drawn.get_window_extent().width
+        if width <= figure.bbox.width:
+            return
+        if columns > 1:
+            drawn.remove()
+    figure.set_figwidth(width / figure.dpi)
 
 
 def _statistics(result: Result, fold: Fold) -> dict[str, Any]:
@@ -311,15 +341,17 @@ def _percent(values: Sequence[float]) -> list[float]:
     return [100 * v for v in values]
 
 
-def _axes(panels: int, wide: int, size: tuple[float, float] | None = None) -> tuple[Figure, list[Any]]:
+def _axes(
+    panels: int, wide: int, size: tuple[float, float] | None = None, share: bool = True
+) -> tuple[Figure, list[Any]]:
     """A figure without pyplot, so that no window system and no global state are touched."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     tall = -(-panels // wide)
-    figure = Figure(figsize=size or (0.6 + 3.2 * wide, 0.3 + 2.9 * tall), layout="constrained")
+    figure = Figure(figsize=size or (0.6 + 3.2 * wide, 0.7 + 2.9 * tall), layout="constrained")
     FigureCanvasAgg(figure)
-    grid = figure.subplots(tall, wide, sharex=True, sharey=True, squeeze=False).ravel()
+    grid = figure.subplots(tall, wide, sharex=share, sharey=share, squeeze=False).ravel()
     for ax in grid:
         ax.spines[["top", "right"]].set_visible(False)
         ax.grid(alpha=0.25)

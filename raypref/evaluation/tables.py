@@ -62,6 +62,9 @@ class Column:
     scale: float = 1.0
     """100 for shares, which are written in % (CSV holds them as they are)."""
     digits: int = 2
+    """After the point."""
+    significant: int = 0
+    """Significant digits in place of `digits`, for columns whose values span orders of magnitude."""
     signed: bool = False
     span: bool = False
     """Written as one number or lowest–highest, without spread: budgets, n."""
@@ -69,6 +72,16 @@ class Column:
     """1: the highest is bold, -1: the lowest, 0: none."""
     within: str = "clients"
     """What `Cell.within` runs over."""
+
+    def rounded(self, value: float) -> float:
+        """As it reads, on the column's scale."""
+        scaled = self.scale * value
+        return float(f"{scaled:.{self.significant}g}") if self.significant else round(scaled, self.digits)
+
+    def show(self, value: float, signed: bool = False) -> str:
+        """`0.00`, `+0.000412`, `1.20e-05`, `3,000`."""
+        form = f"#.{self.significant}g" if self.significant else f",.{self.digits}f"
+        return f"{self.rounded(value) + 0.0:{'+' if signed else ''}{form}}".removesuffix(".")  # + 0.0: no -0.0
 
 
 @dataclass(frozen=True)
@@ -89,21 +102,17 @@ class Table:
         """Whether the cell is its column's best as it reads when rounded; nothing is in a column of one."""
         how, shown = self.columns[column], self.cells[row][column]
         held = [c[column] for c, name in zip(self.cells, self.rows, strict=True) if name not in self.apart]
-        rivals = [round(how.best * how.scale * c.mean, how.digits) for c in held if c is not None]
+        rivals = [how.best * how.rounded(c.mean) for c in held if c is not None]
         if not how.best or shown is None or len(rivals) < 2 or self.rows[row] in self.apart:
             return False
-        return round(how.best * how.scale * shown.mean, how.digits) == max(rivals)
+        return how.best * how.rounded(shown.mean) == max(rivals)
 
 
 def text(cell: Cell | None, column: Column) -> str:
     """`94.6 ± 3.6 (± 0.4)`; `-6.6 [-9.8, -3.1]` for a difference; `30–60` for a span."""
     if cell is None:
         return NONE
-
-    def show(value: float, signed: bool = False) -> str:
-        rounded = round(column.scale * value, column.digits) + 0.0  # no -0.0
-        return f"{rounded:{'+' if signed else ''},.{column.digits}f}"
-
+    show = column.show
     if column.span:
         return NONE.join(dict.fromkeys(show(v) for v in (min(cell.values), max(cell.values))))
     out = show(cell.mean, column.signed)
@@ -125,7 +134,8 @@ def markdown(table: Table) -> str:
 
 
 def latex(table: Table) -> str:
-    """A `table` environment for booktabs; title and notes are its caption."""
+    """A `table` environment for booktabs; title and notes are its caption. A table wider than `WIDE` is shrunk to the
+    line, for which LaTeX needs graphicx."""
     blocks, rules = [], []
     at = 2
     for block, width in _runs([c.block for c in table.columns]):
@@ -138,23 +148,34 @@ def latex(table: Table) -> str:
     for label, row in _written(table):
         cells = [rf"\textbf{{{escape(cell)}}}" if bold else escape(cell) for cell, bold in row]
         rows.append(" & ".join([escape(label), *cells]) + r" \\")
+    written = [
+        [table.corner, *(c.head for c in table.columns)],
+        *([label, *(t for t, _ in r)] for label, r in _written(table)),
+    ]
+    wide = sum(2 + max(map(len, column)) for column in zip(*written, strict=True)) > WIDE
     return "\n".join(
         [
+            rf"% needs \usepackage{{booktabs{', graphicx' if wide else ''}}}",
             r"\begin{table}",
             r"\centering\small",
             rf"\caption{{{escape(' '.join([f'{table.title}.', *table.notes]))}}}",
             rf"\label{{tab:{table.name}}}",
+            *[r"\resizebox{\linewidth}{!}{%"] * wide,
             rf"\begin{{tabular}}{{l{'r' * len(table.columns)}}}",
             r"\toprule",
             *head,
             r"\midrule",
             *rows,
             r"\bottomrule",
-            r"\end{tabular}",
+            r"\end{tabular}" + "}" * wide,
             r"\end{table}",
             "",
         ]
     )
+
+
+WIDE = 84
+"""Characters, with two between columns, that a line of an article holds in small type."""
 
 
 def to_csv(table: Table) -> str:
@@ -177,7 +198,7 @@ def to_csv(table: Table) -> str:
 
 
 def terminal(table: Table) -> RichTable:
-    """The same for a terminal, which wraps what is too wide; notes left out."""
+    """The same for a terminal, which folds what is too wide and elides nothing; notes left out."""
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
@@ -186,7 +207,7 @@ def terminal(table: Table) -> RichTable:
     shown.title_justify = shown.caption_justify = "left"
     shown.add_column(table.corner, no_wrap=True)
     for c in table.columns:
-        shown.add_column(Text(f"{c.block}\n{c.head}".strip()), justify="right")
+        shown.add_column(Text(f"{c.block}\n{c.head}".strip()), justify="right", overflow="fold")
     for label, row in _written(table):
         shown.add_row(
             Text(label), *(Text(cell.replace("± ", "±").replace(" ±", "±"), "bold" * bold) for cell, bold in row)
@@ -206,6 +227,7 @@ ESCAPES = {
     "^": r"\textasciicircum{}",
     "±": r"$\pm$",
     "–": "--",
+    "·": r"$\cdot$",
     "τ": r"$\tau$",
     "θ": r"$\theta$",
     "η": r"$\eta$",

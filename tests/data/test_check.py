@@ -106,6 +106,40 @@ def test_the_report_says_everything(tmp_path, base, capsys):
     assert sum(sizes) == 63
 
 
+def test_pairs_that_are_dealt_to_nobody_are_distinct_pairs_too(tmp_path, base, capsys):
+    rows = [{"prompt": f"p{i}", "axis": a, "first": "x", "second": "y"} for a in ("education", "humor") for i in (0, 1)]
+    rows = [{**row, "prompt": f"{row['axis']} {row['prompt']} {n}"} for n in range(50) for row in rows]
+    source, argv = run(tmp_path, rows, "--data.pairs-per-axis", "40", "--data.group-sizes", "1", "0", "0", "1")
+    assert main(argv) == 0
+    out, err = capsys.readouterr()
+    assert f"{source}: 200 rows, 200 distinct pairs, 160 of them dealt to clients\n" in out
+    assert "    40  pairs dealt to no client" in out
+    assert err.startswith("pairs tokenised 160/160")
+
+
+def test_tldr_without_the_papers_filter_is_hinted_at(tmp_path, base, capsys):
+    rows = [
+        {
+            "info": {"post": f"post {i}", "title": "t", "subreddit": "s"},
+            "summaries": [{"text": f"zero {i}"}, {"text": f"one {i}"}],
+            "choice": i % 2,
+            "worker": "w",
+            "split": ("train", "valid1", "valid2")[i % 3],
+        }
+        for i in range(90)
+    ]
+    hint = (
+        "hint: the paper's selection of people is --data.cover-column split --data.cover-min-rows 100 "
+        "--data.exact-counts 50 50 --data.template tldr (S2 2.3)\n"
+    )
+    assert main(run(tmp_path, rows)[1]) == 0
+    assert hint in capsys.readouterr().out
+    assert main(run(tmp_path, rows, "--data.cover-column", "split")[1]) == 0
+    assert "hint" not in capsys.readouterr().out
+    assert main(run(tmp_path, rows_of("a"))[1]) == 0
+    assert "hint" not in capsys.readouterr().out
+
+
 def test_strict_is_1_where_any_row_is_unusable(tmp_path, base, capsys):
     def status(rows: list[dict], *flags: str) -> int:
         return main(run(tmp_path, rows, *flags)[1])

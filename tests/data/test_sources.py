@@ -87,6 +87,24 @@ def test_a_folder_that_cannot_be_read_says_what_to_do(tmp_path, files, said):
         rows(tmp_path / "d")
 
 
+def test_a_folder_of_rows_of_different_forms_is_refused_with_its_files(tmp_path):
+    style = '{"prompt": "p", "axis": "humor", "first": "x", "second": "y"}\n'
+    tldr = '{"info": {}, "summaries": [], "choice": 0, "worker": "w"}\n'
+    for name, content in {"a.jsonl": style, "b.jsonl": tldr, "c.jsonl": ROW, "notes.json": "{}"}.items():
+        (tmp_path / name).write_text(content)
+    with pytest.raises(UserError, match="different forms") as caught:
+        load(DataConfig(source=str(tmp_path)), 0)
+    assert [
+        f"{tmp_path}/{name} (with {columns})" in str(caught.value)
+        for name, columns in (
+            ("a.jsonl", "axis, first, prompt, second"),
+            ("b.jsonl", "choice, info, summaries, worker"),
+            ("c.jsonl", "chosen"),
+        )
+    ] == [True] * 3
+    assert "notes" not in str(caught.value)
+
+
 def test_rows_wrapped_in_an_object_are_pointed_at(tmp_path):
     path = tmp_path / "a.json"
     path.write_text(json.dumps({"version": 1, "data": [json.loads(ROW)] * 3}))

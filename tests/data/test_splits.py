@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raypref.data.federation import FOLDS
-from raypref.data.splits import crossing, exact_folds, key_fold, pair_fold, pair_key, value_fold
+from raypref.data.splits import crossing, exact_folds, key_fold, pair_fold, pair_key, pairs_needed, value_fold
 
 SHARES = st.tuples(st.floats(0.05, 0.45), st.floats(0.05, 0.45))
 KEYS = st.lists(st.integers(0, 10_000).map(lambda i: pair_key("p", str(i), "other")), max_size=40, unique=True)
@@ -54,6 +54,20 @@ def test_shares_are_as_asked_up_to_chance():
 @given(st.binary(min_size=16, max_size=16), SHARES, SHARES)
 def test_other_shares_never_turn_validation_into_test(key, before, after):
     assert {key_fold(key, *before), key_fold(key, *after)} != {"validation", "test"}
+
+
+@given(st.integers(1, 1000), SHARES)
+def test_pairs_needed_leave_no_client_without_a_fold_but_for_a_chance(clients, shares):
+    def missed(n):
+        return clients * sum((1 - share) ** n for share in (*shares, 1 - sum(shares)))
+
+    needed = pairs_needed(clients, *shares, chance=0.01)
+    assert missed(needed) <= 0.01 * (1 + 1e-9) and 3 * missed(needed - 1) > 0.01
+
+
+def test_pairs_needed_by_hand():
+    # 120 · 0.84^n <= 0.01: n >= ln(12,000) / -ln(0.84) = 9.393 / 0.1744 = 53.9
+    assert pairs_needed(40, 0.16, 0.16) == 54
 
 
 @given(st.text(min_size=1), SHARES)

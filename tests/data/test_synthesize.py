@@ -7,6 +7,7 @@ import io
 import json
 import os
 import random
+import shlex
 import signal
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from raypref.data.synthesize import (
     Answer,
     Journal,
     Synthesize,
+    advice,
     deal_axes,
     estimate,
     instruction,
@@ -203,7 +205,7 @@ def test_retry_after_is_seconds_or_a_date():
     [
         (refusal(401, "Incorrect API key\nprovided"), "answers 401: Incorrect API key provided (asked for 'What is "),
         (refusal(404, "no such model"), "answers 404: no such model"),
-        ((400, {}, b"nonsense"), "answers 400: nonsense"),
+        ((403, {}, b"nonsense"), "answers 403: nonsense"),
         ((307, {"Location": "/v2"}, b""), "answers 307: Temporary Redirect"),
         (refusal(429, "You exceeded your quota", "insufficient_quota"), "answers 429: You exceeded your quota"),
         (refusal(429, "daily limit", **{"Retry-After": "7200"}), "daily limit; it asks to wait 2:00:00"),
@@ -225,8 +227,8 @@ def test_prompts_that_fail_are_named_and_the_next_run_asks_for_them_alone(server
     server.fault = lambda task, n: refusal(500, "cannot") if task[0] in prompts[3:5] else None
     assert main(words(tmp_path, "--attempts", "2")) == 1
     err = capsys.readouterr().err
-    assert "warning: 2 prompts failed after 2 attempts (" in err
-    assert all(f"{prompt!r}: 500 cannot" in err for prompt in prompts[3:5])
+    assert "warning: 2 prompts failed (" in err
+    assert all(f"{prompt!r}: 500 cannot, 2 times" in err for prompt in prompts[3:5])
     assert [pair["prompt"] for pair in pairs(tmp_path)] == prompts[:3] + prompts[5:]
     assert set(Counter(t for t in server.asked if t[0] in prompts[3:5]).values()) == {2}
     server.asked.clear()
@@ -236,12 +238,52 @@ def test_prompts_that_fail_are_named_and_the_next_run_asks_for_them_alone(server
     assert [pair["prompt"] for pair in pairs(tmp_path)] == prompts
 
 
+@pytest.mark.parametrize("status", [400, 413, 422])
+def test_a_prompt_that_is_refused_fails_alone_and_at_once(server, tmp_path, prompts, capsys, status):
+    server.fault = lambda task, n: refusal(status, "content policy") if task[0] == prompts[3] else None
+    for run in (1, 2):
+        assert main(words(tmp_path)) == 1
+        assert f"warning: 1 prompt failed ({prompts[3]!r}: {status} content policy); " in capsys.readouterr().err
+        assert [pair["prompt"] for pair in pairs(tmp_path)] == prompts[:3] + prompts[4:]
+        assert Counter(task[0] for task in server.asked) == {p: 2 * run if p == prompts[3] else 2 for p in prompts}
+    server.fault = lambda task, n: None
+    assert main(words(tmp_path)) == 0
+    assert [pair["prompt"] for pair in pairs(tmp_path)] == prompts
+
+
+def test_a_run_without_a_response_leaves_nothing_in_the_next_ones_way(server, tmp_path, prompts):
+    server.fault = lambda task, n: refusal(400, "content policy")
+    assert main(words(tmp_path, "--limit", "3")) == 1
+    assert list(tmp_path.iterdir()) == [tmp_path / "prompts.txt"]
+    server.fault = lambda task, n: None
+    assert main(words(tmp_path, "--limit", "3")) == 0
+
+
 def test_an_endpoint_from_which_nothing_comes_ends_the_run(server, tmp_path, prompts, capsys):
     (tmp_path / "prompts.txt").write_text("\n".join(f"prompt {i}" for i in range(50)))
-    server.fault = lambda task, n: refusal(502, "bad gateway")
-    assert main(words(tmp_path, "--attempts", "1", "--concurrency", "2")) == 2
-    assert "the last 20 responses failed, each 1 times (502 bad gateway)" in capsys.readouterr().err
-    assert len(server.asked) < 40
+    for status, attempts, why in ((502, "1", "502 no"), (502, "2", "502 no, 2 times"), (400, "6", "400 no")):
+        server.asked.clear()
+        server.fault = lambda task, n, status=status: refusal(status, "no")
+        assert main(words(tmp_path, "--attempts", attempts, "--concurrency", "2")) == 2
+        assert f"the last 20 responses failed ({why})" in capsys.readouterr().err
+        assert len(set(server.asked)) < 40
+
+
+def test_ctrl_c_says_that_the_same_words_go_on(server, tmp_path, prompts, capsys):
+    def fault(task, n):
+        if len(server.asked) == 4:
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)  # it waits for responses
+        if len(server.asked) >= 4:
+            time.sleep(0.1)
+
+    server.fault = fault
+    assert main(words(tmp_path, "--concurrency", "1")) == 130
+    assert "type the same words again to go on from there" in capsys.readouterr().err
+    there = len(server.asked)
+    assert 4 <= there < 20
+    server.fault = lambda task, n: None
+    assert main(words(tmp_path)) == 0
+    assert len(server.asked) == len(set(server.asked)) == 20  # what was in flight was kept, too
 
 
 def test_never_more_in_flight_than_allowed(server, tmp_path, prompts):
@@ -311,6 +353,11 @@ def test_prompts_from_a_column(server, tmp_path, capsys):
     path.write_text('{"prompts": "a"}\n')
     assert main(["synthesize", str(path), "--out", str(tmp_path / "other.jsonl"), "--yes"]) == 2
     assert "no column 'prompt'; did you mean 'prompts'?" in capsys.readouterr().err
+
+
+def test_a_folder_of_prompts(tmp_path, capsys):
+    assert main(["synthesize", str(tmp_path), "--out", str(tmp_path / "pairs.jsonl"), "--yes"]) == 2
+    assert f"{tmp_path}: is a folder; name one file of prompts" in capsys.readouterr().err
 
 
 def test_nothing_is_asked_without_a_yes(server, tmp_path, prompts, capsys, monkeypatch):
@@ -452,9 +499,46 @@ def test_too_few_pairs_are_refused_with_the_number_needed(tmp_path):
         UserError, match=r"pairs\.jsonl: 40 clients of 50 pairs need 2,000 .*'education', .* are 100; "
     ) as e:
         load(DataConfig(source=source, pairs_per_axis=50), 0)
-    assert "set data.pairs_per_axis to 2 or fewer" in str(e.value)
-    with pytest.raises(UserError, match=r"'manners', and there are 0; synthesize more, or lower data\.group_sizes"):
+    # 2 pairs an axis would leave most clients without one in some fold; 25 are enough for 4 clients, 20 not for 5
+    assert str(e.value).endswith(
+        "synthesize 1,900 more, or set --data.pairs-per-axis 25 and lower --data.group-sizes to 4 clients in all"
+    )
+    with pytest.raises(UserError, match=r"there are 100; synthesize 100 more, or set --data\.pairs-per-axis 25$"):
+        load(DataConfig(source=source, pairs_per_axis=50, group_sizes=(1, 1, 1, 1)), 0)
+    with pytest.raises(UserError, match=r"'manners', and there are 0; synthesize 4 more$"):
         load(DataConfig(source=source, pairs_per_axis=1, axes=("humor", "manners"), group_sizes=(1, 1, 1, 1)), 0)
+
+
+@pytest.mark.parametrize("axes", [("education",), ("education", "humor"), ("humor", "manners", "education")])
+@pytest.mark.parametrize("n", [250, 1100, 2200])
+def test_what_is_advised_leaves_every_client_in_the_run(tmp_path, axes, n):
+    source = synthesized(tmp_path / "pairs.jsonl", n, axes)
+    *short, advised = advice(Path(source), axes, n).splitlines()
+    clients, _, flags = advised.removeprefix("for ").partition(" clients: ")
+    words = shlex.split(flags)
+    starts = [i for i, word in enumerate(words) if word.startswith("--")]
+    said = {words[i]: words[i + 1 : j] for i, j in zip(starts, [*starts[1:], None], strict=True)}
+    config = DataConfig(
+        source=said["--data.source"][0],
+        pairs_per_axis=int(said["--data.pairs-per-axis"][0]),
+        axes=tuple(said.get("--data.axes", DataConfig().axes)),
+        group_sizes=tuple(map(int, said.get("--data.group-sizes", DataConfig().group_sizes))),
+    )
+    assert len(config.group_sizes) == 2 ** len(axes) and config.axes == axes
+    for seed in range(3):
+        assert len(load(config, seed).clients) == sum(config.group_sizes) == int(clients) <= 40
+    if short:
+        more = int(short[0].split("about ")[1].split()[0].replace(",", ""))
+        assert advice(Path(source), axes, n + more // len(axes)).startswith("for 40 clients: --data.source")
+        assert not advice(Path(source), axes, n + more // len(axes) - 1).startswith("for 40 clients: --data.source")
+    else:
+        assert clients == "40"
+
+
+def test_no_client_at_all_names_the_sizes(tmp_path):
+    for source in ("synthetic", synthesized(tmp_path / "pairs.jsonl", 3)):
+        with pytest.raises(UserError, match=r"--data\.group-sizes is 0 0 0 0"):
+            load(DataConfig(source=source, group_sizes=(0, 0, 0, 0)), 0)
 
 
 def test_rows_that_are_no_pair_are_counted_before_dealing(tmp_path):
@@ -472,7 +556,8 @@ def test_what_is_synthesized_can_be_run(server, tmp_path, capsys):
     (tmp_path / "prompts.txt").write_text("\n".join(f"prompt {i}" for i in range(160)))
     assert main(words(tmp_path, "--concurrency", "4")) == 0
     source = str(tmp_path / "pairs.jsonl")
-    assert f"for 40 clients: --data.source {source} --data.pairs-per-axis 2" in capsys.readouterr().out
+    # 40 clients of 27 pairs on each axis (the chance that any lacks a fold: 40 · 3 · 0.84^54 < 1 %) need 2,160
+    assert "for 40 clients: about 2,000 more prompts are needed" in capsys.readouterr().out
     config = DataConfig(source=source, group_sizes=(1, 0, 0, 1), pairs_per_axis=40)
     g1, g4 = load(config, 0).clients
     assert {p.chosen.split(":")[0] for f in FOLDS for p in g1.fold(f)} == {"elementary", "humorous"}

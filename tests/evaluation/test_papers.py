@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from raypref.config import UserError
 from raypref.evaluation import papers
 from raypref.evaluation.figures import settled
 from raypref.evaluation.tables import Table, text
@@ -54,6 +55,41 @@ def test_table3_by_hand():
     lacks = {m.what: m.command for m in item.missing}
     assert lacks["balanced: Local, CL, Multi CL, FedBiscuit, Soft-FL, FedGD"] == "python -m raypref.sweep main_results"
     assert lacks["real: Local, CL, FL, FedBiscuit, Soft-FL"] == "python -m raypref.sweep real_world"
+
+
+def test_rounds_that_are_not_R_of_training_are_explained():
+    runs = [found(flat(0.5, 0.6, 0.8), algorithm=a) for a in ("cl", "multi_cl", "fedavg", "fedbiscuit", "fedgd")]
+    for run, rounds in zip(runs, (0, 0, 60, 90, 60), strict=True):
+        run.result["rounds"] = rounds
+    assert papers.table3(runs, "test").content.notes[-1] == (
+        "Rounds: FedBiscuit's include its warm-up (K·T + R - T); FedGD's model gets R/2 of R, the others find the "
+        "groups; CL and Multi CL have none (R·τ steps on pooled data)."
+    )
+    notes = papers.table3(runs[2:3], "test").content.notes
+    assert not any(note.startswith("Rounds") for note in notes)
+    assert notes[0].endswith("Bold: the best of a column, of acc^t once personalized.")
+
+
+@pytest.mark.parametrize(
+    ("word", "row"),
+    [
+        ("FedGD", "FedGD"),
+        ("fedavg", "FL"),
+        ("fl_TARGET", "FL_target"),
+        ("FedGD (K=3)", "FedGD (K=3)"),
+        ("random", "Random"),
+    ],
+)
+def test_a_reference_is_a_row_by_label_or_algorithm(word, row):
+    assert papers.reference(word) == row
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"), [("FedG", "did you mean 'FedGD'"), ("Zzz", "there are: Local, CL, Multi CL")]
+)
+def test_an_unknown_reference_is_refused_with_the_nearest(word, hint):
+    with pytest.raises(UserError, match=hint):
+        papers.reference(word)
 
 
 def test_marks_are_the_nearest_that_were_read():
@@ -110,8 +146,8 @@ def test_tables_1_and_2_have_the_diagnostics():
     told = cells(item.content)
     assert list(told) == ["FL (balanced)", "CL", "FL", "FL_target"]
     line = told["FL_target"]
-    assert line["GQ(l)"] == "2.000 ± 1.000" and (line["GQ_B"], line["GQ_H"]) == ("1.000", "3.000")
-    assert (line["m0_R"], line["m0_W"], line["H0_R"], line["H0_W"]) == ("+2.00", "-4.00", "+1.0000", "-1.0000")
+    assert line["GQ(l)"] == "2.00 ± 1.00" and (line["GQ_B"], line["GQ_H"]) == ("1.00", "3.00")
+    assert (line["m0_R"], line["m0_W"], line["H0_R"], line["H0_W"]) == ("+2.00", "-4.00", "+1.00", "-1.00")
     assert (line["H+_R"], line["H+_W"], line["P^10_R"], line["P^10_W"]) == ("100.0", "0.0", "50.0", "100.0")
     assert line["acc^10"] == "75.0 ± 25.0" and line["acc^0"] == "50.0 ± 0.0"
     assert told["FL (balanced)"]["P^10_R"] == "100.0" and not item.content.bold(0, 0)
@@ -168,12 +204,21 @@ def test_figures_hold_the_curves_and_the_round_in_which_groups_settle():
     ]
     item = papers.figure6(runs, "test")
     assert "phase 1 (30 rounds)" in item.caption and "imbalanced 10, 20." in item.caption
-    (line,) = (line for ax in item.content.axes for line in ax.lines if "settled" in str(line.get_label()))
-    assert list(line.get_xdata()) == [10, 10]
+    (ax,) = item.content.axes
+    assert list(ax.lines[0].get_xdata()) == [9.5, 9.5]  # where round 10 begins, so that its cells are seen
+    assert ax.get_title() == "imbalanced (seed 0): settled in round 10" and ax.get_xlim() == (-0.5, 30.5)
+    cells = ax.collections[0].get_array()
+    assert cells.shape == (4, 31) and cells[1].tolist() == [1] * 10 + [0] * 21
+    assert [t.get_text() for t in item.content.legends[0].get_texts()] == ["expert 1", "expert 2"]
+    assert all(tick.is_integer() for tick in ax.get_xticks())
     (ax,) = papers.figure3(runs, "test").content.axes
     curves = {line.get_label(): list(line.get_ydata()) for line in ax.lines}
     assert curves["G1 a (3)"] == pytest.approx([20, 40, 60]) and curves["G2 b (1)"] == pytest.approx([90, 90, 100])
-    assert len(papers.figure4(runs, "test").content.axes) == 1
+    figure = papers.figure4(runs, "test").content
+    (ax,) = figure.axes
+    assert [t.get_text() for t in figure.legends[0].get_texts()] == ["expert 1", "expert 2"]
+    rows = {y for scatter in ax.collections for y in scatter.get_offsets()[:, 1].tolist()}
+    assert set(ax.get_yticks()) == rows == {0.0, 1.0}  # one row a group: each tick is at its row
 
 
 def test_figure5_has_a_row_a_learning_rate_and_a_line_a_method():

@@ -134,7 +134,24 @@ def test_the_curve_figure_has_a_line_for_each_mean_and_group(tmp_path, monkeypat
     lines = {line.get_label(): list(line.get_ydata()) for line in fedavg.lines}
     assert lines["G2 (2)"] == pytest.approx([20, 50]) and lines["mean"] == pytest.approx([50, 70])
     assert fedgd.get_title() == "fedgd"
+    above, below = ([t.get_text() for t in one.get_texts()] for one in drawn[0].legends)
+    assert above == ["fedavg", "fedgd"] and below == ["G1 (2)", "G2 (2)", "mean"]
+    panels = [ax.get_window_extent() for ax in drawn[0].axes]
+    assert not any(one.get_window_extent().overlaps(panel) for one in drawn[0].legends for panel in panels)
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(("words", "columns"), [(1, 4), (4, 2), (40, 1)])
+def test_a_legend_takes_the_columns_that_fit_and_is_never_cut(words, columns):
+    figure, (ax,) = report._axes(1, 1, size=(4.2, 3.0))
+    for i in range(4):
+        ax.plot([0, 1], [i, i], label=f"{i} " + "word " * words)
+    report.legend(figure, [ax])
+    figure.canvas.draw()
+    (legend,) = figure.legends
+    extent = legend.get_window_extent()
+    assert len(legend.get_texts()) == 4 and legend._ncols == columns
+    assert extent.x0 >= 0 and extent.x1 <= figure.bbox.width + 1
 
 
 def test_the_groups_figure_puts_clients_in_the_order_of_their_true_group(tmp_path, monkeypatch):
@@ -145,7 +162,8 @@ def test_the_groups_figure_puts_clients_in_the_order_of_their_true_group(tmp_pat
     mesh = ax.collections[0]
     assert mesh.get_array().tolist() == [[0, 0], [1, 0], [2, 2], [-1, 2]]  # G1: clients 1, 3; G2: clients 0, 2
     assert [t.get_text() for t in ax.get_yticklabels()] == ["G1 (2)", "G2 (2)"]
-    assert [t.get_text() for t in ax.get_legend().get_texts()] == ["none", "expert 0", "expert 1", "expert 2"]
+    assert [t.get_text() for t in ax.get_legend().get_texts()] == ["none", "expert 1", "expert 2", "expert 3"]
+    assert ax.get_xlim() == (-0.5, 5.5)  # round 0 to round 5, each centred on its tick
     colours = mesh.to_rgba(np.array([-1, 0, 1, 2]))
     assert len({tuple(c) for c in colours.tolist()}) == 4
     assert (tmp_path / "groups.png").read_bytes().startswith(b"\x89PNG")

@@ -6,6 +6,7 @@ import io
 import numpy as np
 import pytest
 
+from raypref.console import say
 from raypref.evaluation.tables import Cell, Column, Table, escape, latex, markdown, terminal, text, to_csv
 
 ACC = Column("acc^10", r"$\mathrm{acc}^{10}$", "Balanced", scale=100, digits=1, best=1)
@@ -34,6 +35,16 @@ def test_other_forms_of_a_cell():
     assert text(Cell((-0.066,), interval=(-0.098, 0.0004)), signed) == "-6.6 [-9.8, +0.0]"
     assert text(Cell((-0.0001,)), signed) == "+0.0"
     assert text(Cell((30.0, 60.0, 30.0)), N) == "30–60" and text(Cell((3000.0, 3000.0)), N) == "3,000"
+
+
+def test_a_column_over_orders_of_magnitude_keeps_three_significant_digits():
+    small = Column("H0", "$H^0$", significant=3, signed=True, best=1)
+    assert text(Cell((0.000412345,)), small) == "+0.000412" and text(Cell((-0.5887,)), small) == "-0.589"
+    assert text(Cell((1.0,)), small) == "+1.00" and text(Cell((123.4,)), small) == "+123"
+    assert text(Cell((0.0000123,)), small) == "+1.23e-05" and text(Cell((-0.0,)), small) == "+0.00"
+    rows = tuple((Cell((value,)),) for value in (4.121e-4, 4.122e-4, 4.11e-4))
+    told = Table("t", "T", "row", (small,), ("A", "B", "C"), rows)
+    assert [told.bold(r, 0) for r in range(3)] == [True, True, False]  # a tie as it reads, 0.0 ± 0.0 no more
 
 
 def test_bold_is_the_best_as_it_reads_the_lowest_where_less_is_better():
@@ -71,7 +82,16 @@ def test_latex_has_blocks_and_escapes():
     assert r" & \multicolumn{2}{c}{Balanced} &  \\" in lines and r"\cmidrule(lr){2-3}" in lines
     assert r"method & $\mathrm{acc}^{10}$ & $GQ(l)$ & $n$ \\" in lines
     assert r"A \& B & 85.0 ($\pm$ 7.1) & 1.00 & 2 \\" in lines
-    assert lines[:1] + lines[-1:] == [r"\begin{table}", r"\end{table}"]
+    assert lines[:2] == [r"% needs \usepackage{booktabs}", r"\begin{table}"] and lines[-1] == r"\end{table}"
+
+
+def test_a_wide_table_is_shrunk_to_the_line_and_names_graphicx():
+    cells = (Cell((0.9,)), Cell((1.0,)), Cell((2.0,)))
+    lines = latex(table(("a row whose name alone " * 5, cells))).splitlines()
+    assert lines[0] == r"% needs \usepackage{booktabs, graphicx}"
+    assert lines[lines.index(r"\begin{tabular}{lrrr}") - 1] == r"\resizebox{\linewidth}{!}{%"
+    assert r"\end{tabular}}" in lines
+    assert not any("resizebox" in line for line in latex(table(("A", cells))).splitlines())
 
 
 @pytest.mark.parametrize(
@@ -104,3 +124,16 @@ def test_a_terminal_shows_the_same_cells():
     console = Console(width=100, record=True, file=io.StringIO())
     console.print(terminal(table(("A", (Cell((0.9, 0.8), (0.04, 0.06)), Cell((1.0,)))))))
     assert "85.0±5.0 (±7.1)" in console.export_text()
+
+
+def test_a_pipe_gets_every_letter_and_a_narrow_terminal_folds(capsys):
+    from rich.console import Console
+
+    columns = tuple(Column(f"acc^{i}", "", "A block of words", scale=100, digits=1) for i in range(20))
+    wide = Table("t", "T", "row", columns, ("A",), ((Cell((0.9, 0.8), (0.04, 0.06)),) * 20,))
+    say(terminal(wide))
+    out = capsys.readouterr().out
+    assert out.count("85.0±5.0 (±7.1)") == 20 and "…" not in out
+    narrow = Console(width=60, file=io.StringIO())
+    narrow.print(terminal(table(("A", (Cell((0.9, 0.8), (0.04, 0.06)), Cell((1.0,), (123456.789,)))))))
+    assert "…" not in narrow.file.getvalue()
