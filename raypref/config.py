@@ -163,8 +163,8 @@ class VariationalConfig:
     d: int = 32
     """Latent dimension (S1 Table 4)."""
     features: int = 64
-    """F, width of the feature extractor, an MLP H -> F -> F (S1 does not say; 512 and `encoder` 256 make the modules the
-    0.9 M of 5.5 on Qwen2-0.5B)."""
+    """F, width of the feature extractor, an MLP H -> F -> F (S1 does not say; 512 and `encoder` 256 make the modules
+    the 0.9 M of 5.5 on Qwen2-0.5B)."""
     encoder: int = 64
     """E, width of the encoder, an MLP F -> E -> 2d."""
     M: int = 2

@@ -56,7 +56,7 @@ class FedVPAGP:
         v = config.variational
         if config.objective != "variational":
             raise UserError(f"{config.algorithm} trains the variational selector; add --objective variational")
-        if self.orthogonal and v.M > min(v.d, len(clients.sizes)):
+        if self.orthogonal and min(v.d, len(clients.sizes)) < v.M:
             raise UserError(f"variational.M is {v.M}; at most {min(v.d, len(clients.sizes))} prototypes fit here")
 
     @property
@@ -105,7 +105,9 @@ class FedVPAGP:
     def context(self, state: FedVPAState, cohort: np.ndarray) -> Context:
         """What the cohort is told."""
         peers = np.asarray(state.peers, dtype=np.int64)
-        rows = state.log_weights[torch.from_numpy(cohort)[:, None], torch.from_numpy(peers)[None]] if len(peers) else None
+        rows = (
+            state.log_weights[torch.from_numpy(cohort)[:, None], torch.from_numpy(peers)[None]] if len(peers) else None
+        )
         return Context(
             peers=peers,
             mean=state.mu.numpy()[peers],

@@ -69,14 +69,17 @@ class Local:
     """A step each: μ and z [n, b, d] of its pairs, and which of them are valid [n, b]."""
 
     def statistics(self) -> dict[str, np.ndarray]:
-        """What a client reports: the mean of its μ and the variance of its z over the stretch (S1 Algorithm 2, line 26),
-        [n, d] each, and its ℓ [n, P]."""
+        """What a client reports: the mean of its μ and the variance of its z over the stretch (S1 Algorithm 2, line
+        26), [n, d] each, and its ℓ [n, P]."""
         told: dict[str, np.ndarray] = {}
         if self.seen:
             mu, z, valid = (torch.cat(parts, dim=1) for parts in zip(*self.seen, strict=True))
             weight = (valid / valid.sum(1, keepdim=True))[..., None]
             mean = (z * weight).sum(1, keepdim=True)
-            told = {"mu": (mu * weight).sum(1).cpu().numpy(), "variance": ((z - mean) ** 2 * weight).sum(1).cpu().numpy()}
+            told = {
+                "mu": (mu * weight).sum(1).cpu().numpy(),
+                "variance": ((z - mean) ** 2 * weight).sum(1).cpu().numpy(),
+            }
         if self.log_weights is not None:
             told["log_weights"] = self.log_weights.detach().cpu().numpy()
         return told
@@ -134,7 +137,9 @@ class Variational:
         # 1. Choice logits and features of the batch, and of the pairs from which z is inferred.
         if v.lora:
             spans = self._spans(batch)
-            logits, shown = self.worker.selector.read(rows[:, : self.adapter], batch.ids, batch.lengths, spans, batch.dropout)
+            logits, shown = self.worker.selector.read(
+                rows[:, : self.adapter], batch.ids, batch.lengths, spans, batch.dropout
+            )
         if not v.adapted:
             cached = [self.states(c, "train") for c in batch.stack]
             own = [s.h[p] if v.form == "printed" else s.either_way(p) for s, p in zip(cached, batch.parts, strict=True)]
@@ -142,7 +147,10 @@ class Variational:
         if not v.lora:
             logits = _padded([s.logits[p] for s, p in zip(cached, batch.parts, strict=True)])
         kept = 1.0 - v.logit_dropout
-        logits = logits * self._draw(batch, "logits", logits.shape[1:2], lambda t, g: t.bernoulli_(kept, generator=g))[..., None]
+        logits = (
+            logits
+            * self._draw(batch, "logits", logits.shape[1:2], lambda t, g: t.bernoulli_(kept, generator=g))[..., None]
+        )
         # 2. The posterior, a sample, and what it does to the logits.
         if v.form == "printed":
             difference = _signed(shown, batch.slots)  # Δh = h_chosen - h_rejected of the comparison shown
@@ -199,14 +207,16 @@ class Variational:
 
     @torch.no_grad()
     def leaked_margins(self, rows: Tensor, clients: Sequence[int], fold: str) -> list[Tensor]:
-        """What the printed form seems to reach when z comes from the very pair that is judged, as Algorithm 2's posterior
-        does: its Δh = h_chosen - h_rejected holds the label. A diagnostic of that leak, no accuracy."""
+        """What the printed form seems to reach when z comes from the very pair that is judged, as Algorithm 2's
+        posterior does: its Δh = h_chosen - h_rejected holds the label. A diagnostic of that leak, no accuracy."""
         out = []
         for i, c in enumerate(clients):
             parts = self.latent.split(rows[i : i + 1, self.adapter :])
             states = self._current(rows[i : i + 1], c, fold)
             slots = (torch.arange(len(states.h)) % 2)[None].to(rows.device)
-            q = latent.encode(parts, latent.features(parts, _signed(states.h[None], slots)), self.options.log_variance_max)
+            q = latent.encode(
+                parts, latent.features(parts, _signed(states.h[None], slots)), self.options.log_variance_max
+            )
             out.append(order_margins(states.logits + latent.mlp(parts, "projection", q.mu)[0]))
         return out
 
@@ -222,8 +232,8 @@ class Variational:
         return order_margins((states.logits + torch.stack([shift, shift.flip(-1)], dim=1).flatten(0, 1)).cpu())
 
     def _summary(self, parts: dict[str, Tensor], batch: Batch, e: Tensor) -> Tensor:
-        """[n, b, F] what each target's posterior is inferred from: the client's other pairs, never the pair itself nor a
-        reversed or repeated form of it."""
+        """[n, b, F] what each target's posterior is inferred from: the client's other pairs, never the pair itself nor
+        a reversed or repeated form of it."""
         if self.options.adapted:  # the batch's own, through the pass that there is
             f = _signed(e, batch.slots)
             pairs = [part // 2 for part in batch.parts]
@@ -248,7 +258,8 @@ class Variational:
         return np.sort(stream(self.worker.config.seed, f"context {purpose}", *at, client).permutation(pairs)[:wanted])
 
     def _kl(self, z: Tensor, q: latent.Posterior, local: Local, batch: Batch) -> Tensor:
-        """[n, b]: to the mixture of the peers where the server sent one, else to N(0, I) (S1 Algorithm 2, lines 2-6)."""
+        """[n, b]: to the mixture of the peers where the server sent one, else to N(0, I) (S1 Algorithm 2, lines
+        2-6)."""
         context = local.context
         if context is None or local.log_weights is None:
             return vi.gaussian_kl(q.mu, q.log_variance).sum(-1)
@@ -302,8 +313,8 @@ class Variational:
         return States(h, logits)
 
     def _apart(self, row: Tensor | None, data: EncodedFold, part: np.ndarray) -> Tensor:
-        """[1, b, 2, H] each response after its own prompt, outside the comparison: the text up to where A begins, then the
-        response. The same in both slots."""
+        """[1, b, 2, H] each response after its own prompt, outside the comparison: the text up to where A begins, then
+        the response. The same in both slots."""
         texts = []
         for j in part:
             tokens = data.tokens[data.offsets[j] : data.offsets[j + 1]]
@@ -322,7 +333,9 @@ class Variational:
         if client not in self.names:
             fold = self.worker.clients[client].train
             both = [fold.tokens[fold.offsets[j] : fold.offsets[j + 1]].tobytes() for j in range(2 * fold.pairs)]
-            names = [hashlib.blake2b(b"".join(sorted(both[2 * i : 2 * i + 2])), digest_size=8) for i in range(fold.pairs)]
+            names = [
+                hashlib.blake2b(b"".join(sorted(both[2 * i : 2 * i + 2])), digest_size=8) for i in range(fold.pairs)
+            ]
             self.names[client] = np.array([int.from_bytes(name.digest(), "little", signed=True) for name in names])
         return self.names[client]
 
@@ -334,7 +347,8 @@ class Variational:
 
 
 def weigh(out: Tensor, e: Tensor) -> Tensor:
-    """w(z) · (e_A - e_B) / √F as a shift of both logits, half up and half down: [n, b, F], [n, b, 2, F] -> [n, b, 2]."""
+    """w(z) · (e_A - e_B) / √F as a shift of both logits, half up and half down: [n, b, F], [n, b, 2, F] -> [n, b,
+    2]."""
     difference = (out * (e[..., 0, :] - e[..., 1, :])).sum(-1) / out.shape[-1] ** 0.5
     return torch.stack([difference, -difference], dim=-1) / 2
 

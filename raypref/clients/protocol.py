@@ -23,7 +23,8 @@ class Context:
     variance: np.ndarray
     """float32 [P, d] σ_j²."""
     log_weights: np.ndarray
-    """float32 [n, P] each client's own ℓ. It never leaves the client but in a checkpoint: no other client is told it."""
+    """float32 [n, P] each client's own ℓ. It never leaves the client but in a checkpoint: no other client is told
+    it."""
     labels: np.ndarray | None = None
     """int64 [n] each client's prototype, -1 for none yet; None: no prototypes."""
 
@@ -102,8 +103,8 @@ class Clients(Protocol):
     def train(
         self, cohort: Sequence[int] | np.ndarray, rows: Tensor, round: int, context: Context | None = None
     ) -> Trained:
-        """τ local steps of each client of the cohort from its row: rows [n, D], or [D] for all alike. The context's n are
-        in the cohort's order."""
+        """τ local steps of each client of the cohort from its row: rows [n, D], or [D] for all alike. The context's n
+        are in the cohort's order."""
         ...
 
     def train_pooled(

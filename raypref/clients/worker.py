@@ -48,7 +48,9 @@ class Worker:
     ) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
         """τ steps from rows [n, D] with a fresh AdamW -> (rows [n, D], mean loss [n], statistics, n first)."""
         steps = self.config.federation.local_steps
-        local = LocalTraining(self, stack, rows, "train", round, steps, self.config.optim.learning_rate, context=context)
+        local = LocalTraining(
+            self, stack, rows, "train", round, steps, self.config.optim.learning_rate, context=context
+        )
         losses = local.advance(steps)
         return local.result(), losses, local.local.statistics()
 

@@ -1,13 +1,14 @@
 """The variational selector's modules beside the LoRA adapter (S1 4.1, 4.4), as segments of a row, stacked over clients.
 
-Two forms, by `VariationalConfig.form`. `printed`: what S1 prints, Δh -> extractor -> encoder -> z, and a projection of z
-that is *added* to the two choice logits (Eq. 2). It shifts both orders of a pair alike, so it cannot depend on the
+Two forms, by `VariationalConfig.form`. `printed`: what S1 prints, Δh -> extractor -> encoder -> z, and a projection of
+z that is *added* to the two choice logits (Eq. 2). It shifts both orders of a pair alike, so it cannot depend on the
 responses. `conditioned`: the extractor reads each response, and the projection of z weighs the difference of their
 features, w(z) · (e_A - e_B); z is inferred from the client's other pairs.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -36,14 +37,14 @@ class Posterior:
 
 
 def latent_segments(hidden: int, config: VariationalConfig) -> tuple[Segment, ...]:
-    """The segments for a base of width `hidden`: extractor H -> F -> F, encoder F -> E -> 2d, projection d -> 64 -> 32 ->
-    2 (printed) or F (conditioned), prototypes [M, d]; with attention also its query [F]."""
+    """The segments for a base of width `hidden`: extractor H -> F -> F, encoder F -> E -> 2d, projection d -> 64 -> 32
+    -> 2 (printed) or F (conditioned), prototypes [M, d]; with attention also its query [F]."""
     F, E, d = config.features, config.encoder, config.d
     out = 2 if config.form == "printed" else F
     widths = {"extractor": (hidden, F, F), "encoder": (F, E, 2 * d), "projection": (d, *PROJECTION, out)}
     segments = []
     for name, sizes in widths.items():
-        for i, (wide, narrow) in enumerate(zip(sizes, sizes[1:], strict=False)):
+        for i, (wide, narrow) in enumerate(itertools.pairwise(sizes)):
             segments.append(Segment(f"{PREFIX}{name}.{i}.weight", (narrow, wide), "uniform"))
             segments.append(Segment(f"{PREFIX}{name}.{i}.bias", (narrow,)))
     if config.pooling == "attention":
@@ -64,7 +65,8 @@ def mlp(parts: Mapping[str, Tensor], name: str, x: Tensor) -> Tensor:
 
 
 def features(parts: Mapping[str, Tensor], h: Tensor) -> Tensor:
-    """Responses' hidden states [n, ..., H] -> e [n, ..., F]: normalized (bases differ in scale by orders), extracted."""
+    """Responses' hidden states [n, ..., H] -> e [n, ..., F]: normalized (bases differ in scale by orders),
+    extracted."""
     flat = layer_norm(h, h.shape[-1:]).flatten(1, -2)
     return mlp(parts, "extractor", flat).unflatten(1, h.shape[1:-1])
 
@@ -76,8 +78,8 @@ def encode(parts: Mapping[str, Tensor], f: Tensor, most: float) -> Posterior:
 
 
 def pool(parts: Mapping[str, Tensor], f: Tensor, mask: Tensor) -> Tensor:
-    """Differences of context pairs [n, K, F] -> one summary [n, S, F] a target: the mean over those that `mask` [n, S, K]
-    lets through, weighed by attention where the row has a query; zero where none is."""
+    """Differences of context pairs [n, K, F] -> one summary [n, S, F] a target: the mean over those that `mask` [n, S,
+    K] lets through, weighed by attention where the row has a query; zero where none is."""
     scores = torch.zeros_like(f[..., 0])
     if f"{PREFIX}attention" in parts:
         scores = torch.bmm(f, parts[f"{PREFIX}attention"][..., None])[..., 0] / math.sqrt(f.shape[-1])

@@ -26,8 +26,8 @@ class Segment:
     """PEFT's name without adapter: `layers.0.self_attn.q_proj.lora_A`."""
     shape: tuple[int, ...]
     start: Literal["zero", "uniform", "orthonormal"] = "zero"
-    """`uniform`: U(±1/√fan-in), as PEFT starts A and PyTorch a linear layer; `orthonormal`: the rows of a QR decomposition's
-    Q^T, times `radius`."""
+    """`uniform`: U(±1/√fan-in), as PEFT starts A and PyTorch a linear layer; `orthonormal`: the rows of a QR
+    decomposition's Q^T, times `radius`."""
     radius: float = 1.0
 
     @property

@@ -117,7 +117,8 @@ class Selector:
     def read(
         self, rows: Tensor | None, ids: Tensor, lengths: Tensor, spans: Tensor, dropout: Dropout | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Choice logits [n, b, 2] and the last token's state of each response [n, b, 2, H] float32 (S1 4.1), in one pass.
+        """Choice logits [n, b, 2] and the last token's state of each response [n, b, 2, H] float32 (S1 4.1), in one
+        pass.
 
         rows: None for the frozen base. spans [n, b, 4]: start and end of A, then of B, in tokens; otherwise as
         `choice_logits`.

@@ -1,7 +1,7 @@
 """The variational selector's loss (S1 4.1 to 4.3, A.1 to A.7): pure functions on tensors.
 
-Everything is stacked over n clients and S samples a client. q = N(μ, diag σ²) is a posterior, z a sample of it. Peers are
-the clients that the mixture prior was built from; their statistics are constants here (A.7).
+Everything is stacked over n clients and S samples a client. q = N(μ, diag σ²) is a posterior, z a sample of it. Peers
+are the clients that the mixture prior was built from; their statistics are constants here (A.7).
 """
 
 from __future__ import annotations

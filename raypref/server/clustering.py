@@ -50,7 +50,9 @@ def reindex(assignment: np.ndarray) -> np.ndarray:
     return np.unique(assignment, return_inverse=True)[1].astype(np.int64)
 
 
-def kmeans(points: np.ndarray, M: int, draw: np.random.Generator, balanced: bool = True, restarts: int = 10) -> np.ndarray:
+def kmeans(
+    points: np.ndarray, M: int, draw: np.random.Generator, balanced: bool = True, restarts: int = 10
+) -> np.ndarray:
     """Labels int64 [n] of points [n, d] in M clusters; balanced: sizes equal up to one (S1 4.2, Table 4).
 
     Balanced, each assignment step is an assignment problem: every cluster has ⌊n/M⌋ or ⌈n/M⌉ places, and points take
@@ -100,8 +102,8 @@ def _places(distances: np.ndarray) -> np.ndarray:
 
 
 def match_labels(labels: np.ndarray, previous: np.ndarray, M: int) -> np.ndarray:
-    """The same clusters under the names that agree most with `previous`: both [n] in 0 … M - 1, -1 in `previous` where a
-    point had none. k-means' labels have no identity of their own, and a prototype belongs to a label."""
+    """The same clusters under the names that agree most with `previous`: both [n] in 0 … M - 1, -1 in `previous` where
+    a point had none. k-means' labels have no identity of their own, and a prototype belongs to a label."""
     from scipy.optimize import linear_sum_assignment
 
     known = previous >= 0

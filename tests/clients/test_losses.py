@@ -71,7 +71,8 @@ def flipped(fold: EncodedFold) -> EncodedFold:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_z_never_sees_a_test_label(tiny, form):
-    """Flip every test label: z is the same, and every prediction is of the same text, so each margin changes its sign."""
+    """Flip every test label: z is the same, and every prediction is of the same text, so each margin changes its
+    sign."""
     pool = made(tiny, **form)
     rows, clients = moved(pool, 2), [0, 5]
     z, m = pool.worker.loss.infer(rows, clients), pool.worker.loss.order_margins(rows, clients, "test")

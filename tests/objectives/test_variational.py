@@ -86,7 +86,8 @@ def test_gradients_reach_the_log_weights_and_the_posterior():
 
 
 def test_gumbel_softmax_limits():
-    """τ -> 0: the largest ℓ + g takes all; τ -> ∞: all alike; without noise at τ = 1 the softmax; -inf weighs nothing."""
+    """τ -> 0: the largest ℓ + g takes all; τ -> ∞: all alike; without noise at τ = 1 the softmax; -inf weighs
+    nothing."""
     ell, gumbel = torch.tensor([[1.0, 2.0, 0.0]]), torch.tensor([[2.0, 0.0, 0.5]])
     assert torch.allclose(gumbel_log_weights(ell, gumbel, 1e-3).exp(), torch.tensor([[1.0, 0.0, 0.0]]))
     assert torch.allclose(gumbel_log_weights(ell, gumbel, 1e6).exp(), torch.full((1, 3), 1 / 3), atol=1e-5)
@@ -96,8 +97,8 @@ def test_gumbel_softmax_limits():
 
 
 def test_pull_and_orthonormality_by_hand():
-    """z = (1, 2), p = (1, 0): 4. P = s · identity rows: 0. Rows (5, 0) and (5, 0), s = 5: P Pᵀ / s² - I has two ones off
-    the diagonal: 2."""
+    """z = (1, 2), p = (1, 0): 4. P = s · identity rows: 0. Rows (5, 0) and (5, 0), s = 5: P Pᵀ / s² - I has two ones
+    off the diagonal: 2."""
     assert float(pull_loss(torch.tensor([[[1.0, 2.0]]]), torch.tensor([[1.0, 0.0]]))) == 4.0
     assert float(orthonormal_loss(5 * torch.eye(2)[None], 5.0)) == 0.0
     assert float(orthonormal_loss(torch.tensor([[[5.0, 0.0], [5.0, 0.0]]]), 5.0)) == pytest.approx(2.0)
