@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,12 +101,12 @@ def prepare(config: RunConfig) -> Inputs:
     return inputs
 
 
-def check_all(configs: Sequence[RunConfig]) -> None:
-    """What `prepare` would say of any of these, which differ in their algorithm alone, before the first one starts."""
-    inputs = prepare(configs[0])
-    for config in configs[1:]:
-        check(config)
-        rehearsal.check(dataclasses.replace(inputs, config=config))
+def prepare_like(inputs: Inputs, config: RunConfig) -> Inputs:
+    """`prepare` for a configuration of the same data and base, without reading them again."""
+    check(config)
+    own = dataclasses.replace(inputs, config=config, layout=row_layout(config))
+    rehearsal.check(own)
+    return own
 
 
 def records(inputs: Inputs, saved: Saved) -> Iterator[Record]:
@@ -164,17 +164,19 @@ def run(
     bar: Callable[[int, str, int], Any] | None = None,
     say: Callable[[str], None] = print,
     adapters: bool = True,
+    inputs: Inputs | None = None,
 ) -> dict[str, Any]:
     """Run, or finish, what `folder` holds of this configuration; returns the result (also in `folder/result.json`).
 
     track: an open `raypref.tracking.Run`, or None. bar: makes a progress bar (a context manager with `advance`) from
     (total, label, done). adapters: also write the initialization and every personalized adapter as PEFT folders.
+    inputs: what `prepare` makes of the configuration, where the caller has it already.
     """
     check(config)
     store = results.Store(folder, config)
     algorithm = ALGORITHMS[config.algorithm]
     if not store.finished:
-        inputs = prepare(config)
+        inputs = inputs or prepare(config)
         for note in inputs.data.notes:
             say(f"note: {note}")
         state, used, personalized = store.resume(algorithm.state, inputs.data.digest)

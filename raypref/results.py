@@ -131,10 +131,10 @@ class Store:
         for name, values in (item for part in parts for item in part.items()):
             match name.split("/"):
                 case "margins", c:
-                    margins[int(c)] = _rounded(values)
+                    margins[int(c)] = _rounded(values.tolist())
                 case "diagnostics", mark, what, c:
                     at = diagnostics.setdefault(int(mark), {})
-                    at.setdefault(what, [None] * len(order))[int(c)] = _rounded(values)
+                    at.setdefault(what, [None] * len(order))[int(c)] = _rounded(values.tolist())
         lines = self.lines()
         assignment = lines[-1]["assignment"] if lines else None
         known = assignment is not None and len(data.groups) > 0
@@ -193,9 +193,9 @@ class Store:
             checkpoint.write_bytes(self.folder / "records.jsonl", text.encode())
 
 
-def _rounded(values: torch.Tensor) -> list[Any]:
-    """As lists of six significant digits: float32 holds hardly more, and the file stays small."""
-    return json.loads(json.dumps(values.tolist()), parse_float=lambda text: float(f"{float(text):.6g}"))
+def _rounded(values: Any) -> Any:
+    """Nested lists of floats at six significant digits: float32 holds hardly more, and the file stays small."""
+    return [_rounded(v) for v in values] if isinstance(values, list) else float(f"{values:.6g}")
 
 
 def safe_name(client: str) -> str:

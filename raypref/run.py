@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -16,6 +16,9 @@ from raypref import checkpoint, console
 from raypref.cli import parse
 from raypref.config import RunConfig, UserError, flatten, to_dict
 from raypref.spaces import load_space, names
+
+if TYPE_CHECKING:
+    from raypref.clients.pool import Inputs
 
 
 @dataclass(frozen=True)
@@ -56,13 +59,15 @@ def command(argv: list[str]) -> int:
     from raypref.publish import compare, diagnostics_table
 
     folders = [run_folder(out, config, options.resume) for config in configs]
-    if not all((folder / "result.json").exists() for folder in folders):
-        experiment.check_all(configs)
+    inputs: list[Inputs | None] = [None] * len(configs)
+    if not all((folder / "result.json").exists() for folder in folders):  # whatever any would refuse, before one starts
+        first = experiment.prepare(configs[0])
+        inputs = [first, *(experiment.prepare_like(first, config) for config in configs[1:])]
     to = tracker(name) if options.track else None
     results = []
-    for config, folder in zip(configs, folders, strict=True):
+    for config, folder, own in zip(configs, folders, inputs, strict=True):
         console.say(f"{config.algorithm}: {folder}")
-        results.append(tracked(config, folder, to, adapters=options.adapters, bar=console.Progress))
+        results.append(tracked(config, folder, to, adapters=options.adapters, bar=console.Progress, inputs=own))
     figure = compare(results, folders[-1])
     console.say("")
     console.say(report.terminal(results))
@@ -103,6 +108,7 @@ def tracked(
     bar: Callable[[int, str, int], Any] | None = None,
     label: str = "",
     tags: Mapping[str, str] | None = None,
+    inputs: Inputs | None = None,
 ) -> dict[str, Any]:
     """One run inside its MLflow run (none: untracked), which a resume continues; returns the result."""
     from raypref import experiment
@@ -110,7 +116,7 @@ def tracked(
     known = folder / "mlflow.json"
     held = checkpoint.read_json(known) if known.exists() else {}
     if to is None or held.get("done"):
-        return experiment.run(config, folder, bar=bar, say=console.say, adapters=adapters)
+        return experiment.run(config, folder, bar=bar, say=console.say, adapters=adapters, inputs=inputs)
 
     from raypref import tracking
 
@@ -120,7 +126,7 @@ def tracked(
     with tracking.Run(to.uri, to.experiment_id, label, params, tags, to.parent, held.get("run_id")) as track:
         held = {"uri": to.uri, "experiment": to.experiment, "run_id": track.id}
         checkpoint.write_json(known, held)
-        result = experiment.run(config, folder, track=track, bar=bar, say=console.say, adapters=adapters)
+        result = experiment.run(config, folder, track=track, bar=bar, say=console.say, adapters=adapters, inputs=inputs)
     checkpoint.write_json(known, held | {"done": True})
     return result
 

@@ -203,8 +203,7 @@ def bundles(trials: Sequence[Trial]) -> dict[str, list[dict[str, float]]]:
 
 def prepared(trials: Sequence[Trial]) -> Iterator[tuple[Trial, Inputs]]:
     """Every trial with its inputs, trials of the same data together, so that each data set is read once and let go."""
-    from raypref import experiment, rehearsal
-    from raypref.models.latent import row_layout
+    from raypref import experiment
 
     def data(trial: Trial) -> str:
         # Synthetic and dealt data depend on the seed; other data are then read once a seed, which costs little.
@@ -215,11 +214,7 @@ def prepared(trials: Sequence[Trial]) -> Iterator[tuple[Trial, Inputs]]:
         inputs = experiment.prepare(first.config)
         yield first, inputs
         for trial in others:
-            experiment.check(trial.config)
-            layout = row_layout(trial.config)
-            own = dataclasses.replace(inputs, config=trial.config, layout=layout)
-            rehearsal.check(own)  # as `prepare` did for the first
-            yield trial, own
+            yield trial, experiment.prepare_like(inputs, trial.config)
 
 
 def check_cluster(wanted: Sequence[list[dict[str, float]]], folder: Path, to: Tracker | None) -> None:

@@ -52,8 +52,7 @@ class FedAvg:
 
     def sample(self, round: int) -> np.ndarray:
         """S_r, int64 [|S_r|]."""
-        draw = stream(self.config.seed, "cohort", round)
-        return uniform_sample(self.config.federation.cohort, len(self.clients.sizes), draw)
+        return uniform_cohort(self.config, self.clients, round)
 
     def initialization(self, state: FedAvgState) -> Tensor:
         return state.theta
@@ -69,6 +68,11 @@ class FLTarget(FedAvg):
     def sample(self, round: int) -> np.ndarray:
         groups = members(self.clients.group_of, len(self.clients.groups))
         return group_debiased_sample(self.config.federation.cohort, groups, stream(self.config.seed, "cohort", round))
+
+
+def uniform_cohort(config: RunConfig, clients: Clients, round: int) -> np.ndarray:
+    """S_r, int64 [|S_r|]: drawn uniformly from all clients (S2 2.1)."""
+    return uniform_sample(config.federation.cohort, len(clients.sizes), stream(config.seed, "cohort", round))
 
 
 def check_cohort(config: RunConfig, clients: Clients) -> None:

@@ -13,14 +13,12 @@ import torch
 from torch import Tensor
 
 from raypref.algorithms.base import Metrics, State
-from raypref.algorithms.fedavg import check_cohort, check_experts
+from raypref.algorithms.fedavg import check_cohort, check_experts, uniform_cohort
 from raypref.clients.protocol import Clients
 from raypref.config import RunConfig, UserError
 from raypref.models.layout import initial_row
-from raypref.rng import stream
 from raypref.server.aggregation import combine, residual_weights, size_weights, uniform_weights
 from raypref.server.clustering import balance, lowest_loss
-from raypref.server.sampling import uniform_sample
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,9 @@ class FedBiscuit:
         """Phase 1 (lines 3-12): T rounds of FedAvg with uniform weights for one expert after another."""
         k = state.round // self.config.experts.T
         # 5-9. S_{t,k} trains expert k.
-        returned = self.clients.train(self.sample(state.round), state.theta[k], state.round)
+        returned = self.clients.train(
+            uniform_cohort(self.config, self.clients, state.round), state.theta[k], state.round
+        )
         # 10. Uniform average.
         theta = state.theta.clone()
         theta[k] = combine(uniform_weights(len(returned.cohort)), returned.rows)
@@ -81,7 +81,7 @@ class FedBiscuit:
             pi = balance(lowest_loss(losses), losses)
             moved = int(np.sum(pi != np.asarray(state.assignment)))
         # 27-34. S_r, uniform; each client trains the expert of its own cluster.
-        cohort = self.sample(state.round)
+        cohort = uniform_cohort(self.config, self.clients, state.round)
         returned = self.clients.train(cohort, state.theta[pi[cohort]], state.round)
         # 1, 35. Weighted aggregation with residual.
         p = size_weights(self.clients.sizes)[returned.cohort]
@@ -91,11 +91,6 @@ class FedBiscuit:
             pi = lowest_loss(self.losses(theta))
         metrics = {"train/loss": float(returned.loss.mean()), "groups/moved": float(moved)}
         return FedBiscuitState(state.round + 1, theta, pi.tolist()), metrics
-
-    def sample(self, round: int) -> np.ndarray:
-        """S_r or S_{t,k}, int64 [|S_r|]."""
-        draw = stream(self.config.seed, "cohort", round)
-        return uniform_sample(self.config.federation.cohort, len(self.clients.sizes), draw)
 
     def losses(self, theta: Tensor) -> np.ndarray:
         """ℓ_{c,k} = ValLoss(θ_k, D_val^c), [K, C]."""

@@ -13,14 +13,12 @@ import torch
 from torch import Tensor
 
 from raypref.algorithms.base import Metrics, State
-from raypref.algorithms.fedavg import check_cohort
+from raypref.algorithms.fedavg import check_cohort, uniform_cohort
 from raypref.clients.protocol import Clients
 from raypref.config import RunConfig, UserError
 from raypref.models.layout import orthogonal_init
-from raypref.rng import stream
 from raypref.server.aggregation import combine
 from raypref.server.clustering import soft_weights
-from raypref.server.sampling import uniform_sample
 
 
 @dataclass(frozen=True)
@@ -61,8 +59,7 @@ class SoftFL:
     def round(self, state: SoftFLState) -> tuple[SoftFLState, Metrics]:
         r, w = state.round + 1, state.w.numpy()
         # 4. Sample S_r.
-        draw = stream(self.config.seed, "cohort", state.round)
-        cohort = uniform_sample(self.config.federation.cohort, len(self.clients.sizes), draw)
+        cohort = uniform_cohort(self.config, self.clients, state.round)
         # 5-7. Fused initialization θ_c^fuse = Σ_k w_{k,c} θ_k.
         fused = combine(w[:, cohort].T, state.theta)
         # 8-10. Local training.

@@ -142,7 +142,9 @@ class ActorClients(Pool):
         for start in range(0, len(pools), self.placement.stack):
             ks = np.arange(start, min(start + self.placement.stack, len(pools)))
             ids = self.placement.clients + ks
-            task = PooledTask(self.inputs, {int(i): virtual[i] for i in ids}, rows[ks], moments[ks], begin, end)
+            data = {int(i): virtual[i] for i in ids}
+            make = (self.config, data, self.inputs.choice_ids, self.inputs.pad)
+            task = PooledTask(make, rows[ks], moments[ks], begin, end)
             parts.append(by_ray_train(task))
         trained, after, losses = (np.concatenate(part) for part in zip(*parts, strict=True))
         return torch.from_numpy(trained), torch.from_numpy(after), losses
@@ -165,8 +167,8 @@ class ActorClients(Pool):
 class PooledTask:
     """Steps `begin` to `end` of some virtual clients, for a group of processes; else as `Worker.train_pooled`."""
 
-    inputs: Inputs
-    virtual: dict[int, EncodedClient]
+    make: tuple[RunConfig, dict[int, EncodedClient], tuple[int, int], int]
+    """What each process's `Worker` is made from: the virtual clients' data, no other's."""
     rows: np.ndarray
     moments: np.ndarray
     begin: int
@@ -180,7 +182,7 @@ def by_ray_train(task: PooledTask) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     from ray.train import ScalingConfig
     from ray.train.torch import TorchTrainer
 
-    c = task.inputs.config.clients
+    c = task.make[0].clients
     share = {"CPU": c.cpus_per_actor} | ({"GPU": c.gpus_per_actor} if c.gpus_per_actor else {})
     scaling = ScalingConfig(num_workers=c.pooled_workers, use_gpu=c.gpus_per_actor > 0, resources_per_worker=share)
     mailbox = Mailbox.remote()
@@ -202,10 +204,10 @@ def train_share(config: dict[str, Any]) -> None:
 
     task, context = ray.get(config["task"]), ray.train.get_context()
     share = Share(context.get_world_rank(), context.get_world_size())
-    if task.inputs.config.clients.gpus_per_actor > 0:
+    run, virtual, _, _ = task.make
+    if run.clients.gpus_per_actor > 0:
         torch.cuda.set_device(ray.train.torch.get_device())
-    worker = Worker(task.inputs.config, task.virtual, task.inputs.choice_ids, task.inputs.pad)
-    result = worker.train_pooled(list(task.virtual), task.rows, task.moments, task.begin, task.end, share)
+    result = Worker(*task.make).train_pooled(list(virtual), task.rows, task.moments, task.begin, task.end, share)
     if share.rank == 0:
         ray.get(config["mailbox"].put.remote(result))
 

@@ -112,10 +112,11 @@ class Pool(ABC):
         """By the workers: pool k is the virtual client C + k of worker k, k + workers, …"""
         workers, first = min(self.placement.workers, len(pools)), self.placement.clients
         mine = [np.arange(w, len(pools), workers) for w in range(workers)]
-        if self.held != [pool.tolist() for pool in pools]:
+        wanted = [pool.tolist() for pool in pools]
+        if self.held != wanted:
             virtual = pooled(self.inputs.data.clients, pools)
             self.gather([self.call(w, "hold", {first + k: virtual[k] for k in ks}) for w, ks in enumerate(mine)])
-            self.held = [pool.tolist() for pool in pools]
+            self.held = wanted
         width = self.placement.stack
         stacks = [(w, ks[i : i + width]) for w, ks in enumerate(mine) for i in range(0, len(ks), width)]
         results = self.gather(

@@ -7,6 +7,7 @@ products. Since the loss is summed over clients, every client's gradient is exac
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -205,6 +206,7 @@ def load_architecture(base: str) -> Any:
     return architecture
 
 
+@functools.lru_cache(maxsize=8)  # a sweep asks for each trial
 def base_layout(config: ModelConfig) -> Layout:
     """The row layout, from the architecture alone: no weight is read."""
     from transformers import AutoModelForCausalLM
