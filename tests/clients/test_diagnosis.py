@@ -63,7 +63,9 @@ def test_headroom_is_the_central_difference(worker, diagnosis):
     test = [worker.clients[c].test for c in STACK]
 
     def D(e):
-        forth, back = ([pair_margins(m) for m in worker.order_margins(rows + s * step, test)] for s in (-e, e))
+        forth, back = (
+            [pair_margins(m) for m in worker.loss.order_margins(rows + s * step, STACK, "test")] for s in (-e, e)
+        )
         return [(f - b).double().numpy() / (2 * e) for f, b in zip(forth, back, strict=True)]
 
     for i, (headroom, wide, narrow) in enumerate(zip(diagnosis.headroom, D(0.1), D(0.05), strict=True)):
