@@ -14,18 +14,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from raypref import rehearsal, results
 from raypref.algorithms import ALGORITHMS
-from raypref.algorithms.base import State
+from raypref.algorithms.base import State, starts
 from raypref.algorithms.centralized import CL
+from raypref.algorithms.fedvpa_gp import FedVPAState
 from raypref.clients.pool import InProcess, Inputs, Pool
 from raypref.clients.protocol import Personalized, Usage
+from raypref.clients.seen import parted
 from raypref.config import RunConfig, UserError, nearest, validate
 from raypref.data.encode import choice_tokens, encode_federation
 from raypref.data.load import load
-from raypref.models.latent import row_layout
+from raypref.evaluation import latent
+from raypref.models.latent import PROTOTYPES, row_layout
 from raypref.models.selector import load_tokenizer, pad_id
 from raypref.publish import publish
 
@@ -46,6 +50,8 @@ class RoundDone:
     state: State
     metrics: dict[str, float]
     used: Usage
+    latent: dict[str, np.ndarray] | None = None
+    """Where it is due: the clients' posteriors, and `prototypes` where clients are pulled to them."""
 
 
 @dataclass(frozen=True)
@@ -112,20 +118,42 @@ def prepare_like(inputs: Inputs, config: RunConfig) -> Inputs:
 def records(inputs: Inputs, saved: Saved) -> Iterator[Record]:
     """The run: communication rounds, the initialization, personalization of every client stack by stack."""
     with contextlib.closing(connect(inputs)) as clients:
-        algorithm = ALGORITHMS[inputs.config.algorithm](inputs.config, clients)
-        # 1. The global phase.
+        participants, unseen = parted(clients)
+        algorithm = ALGORITHMS[inputs.config.algorithm](inputs.config, participants)
+        # 1. The global phase, of the seen clients alone.
         state = saved.state or algorithm.init()
         yield Started(state, algorithm.rounds)
         while state.round < algorithm.rounds:
             state, metrics = algorithm.round(state)
-            yield RoundDone(state, metrics, saved.used.add(clients.used))
+            used = saved.used.add(clients.used)
+            yield RoundDone(state, metrics, used, seen(inputs, algorithm, state, clients))
         # 2. What each client starts from.
-        start = algorithm.initialization(state)
+        start = starts(algorithm, state, unseen)
         yield PersonalizationStarts(start)
         # 3. Personalization, no further communication.
         for stack in clients.stacks():
             if not saved.personalized.issuperset(stack.tolist()):
                 yield clients.personalize(stack, start.expand(len(stack), -1) if start.dim() == 1 else start[stack])
+
+
+def seen(inputs: Inputs, algorithm: Any, state: Any, clients: Pool) -> dict[str, np.ndarray] | None:
+    """What people are shown of the latent space after a round, where the configuration asks for it."""
+    config, every = inputs.config, inputs.config.variational.every
+    if config.objective != "variational" or not every:
+        return None
+    if state.round % every and state.round not in (1, algorithm.rounds):
+        return None
+    start, count = algorithm.initialization(state), len(clients.sizes)
+    found = clients.posterior(range(count), start.expand(count, -1) if start.dim() == 1 else start)
+    if isinstance(state, FedVPAState) and state.assignment:
+        found["prototypes"] = inputs.layout.split(start[None])[PROTOTYPES][0].numpy()
+    return found
+
+
+def latent_metrics(found: dict[str, np.ndarray] | None, group_of: np.ndarray) -> dict[str, float]:
+    """The numbers by which a round's latent space is judged, for the record and the tracker."""
+    told = latent.numbers(found["mu"], found["log_variance"], group_of) if found else {}
+    return {f"latent/{name}": value for name, value in told.items()}
 
 
 def connect(inputs: Inputs) -> Pool:
@@ -198,17 +226,18 @@ def run(
                         what = "blocks of steps" if issubclass(algorithm, CL) else "rounds"
                         shown.next(record.rounds, what, record.state.round)
                     case RoundDone():
-                        store.round(record.state, record.metrics, record.used, seconds)
-                        shown.advance(1, f"loss {record.metrics['train/loss']:.3f}")
+                        metrics = record.metrics | latent_metrics(record.latent, inputs.data.group_of)
+                        store.round(record.state, metrics, record.used, seconds, record.latent)
+                        shown.advance(1, f"loss {metrics['train/loss']:.3f}")
                         if track:
-                            track.metrics(record.metrics, step=record.state.round)
+                            track.metrics(metrics, step=record.state.round)
                     case PersonalizationStarts():
                         store.initialization(record.initialization)
                         shown.next(len(inputs.sizes), "personalization", len(saved.personalized))
                     case Personalized():
                         store.personalized(record, seconds)
                         shown.advance(len(record.clients))
-        result = store.finish(inputs.data, algorithm.weights)
+        result = store.finish(inputs.data, algorithm.weights, inputs.layout)
         for doubt in results.doubts(result):
             say(f"warning: {doubt}")
         if adapters:

@@ -18,8 +18,10 @@ import torch
 
 from raypref import checkpoint
 from raypref.algorithms import ALGORITHMS
+from raypref.algorithms.base import starts
 from raypref.clients.pool import Inputs, Pool
 from raypref.clients.protocol import Usage
+from raypref.clients.seen import parted
 from raypref.clients.worker import EVALUATED, LocalTraining, Worker
 from raypref.models.layout import Layout, Segment, initial_row
 from raypref.objectives.choice import metrics
@@ -90,7 +92,7 @@ class Counting(Pool):
             return worker, judged * self.costs.comparison, {name: np.zeros((len(rows), n)) for name in METRICS}
         marks = self.config.personalization.marks
         judged = len(marks) * sum(self._comparisons(clients, fold) for fold in EVALUATED)
-        return worker, n * marks[-1] * self.costs.step + judged * self.costs.comparison, (rows, {}, [None] * n, {})
+        return worker, n * marks[-1] * self.costs.step + judged * self.costs.comparison, (rows, {}, [None] * n, {}, {})
 
     def gather(self, calls: Sequence[tuple[int, float, Any]]) -> list[Any]:
         busy = [0.0] * self.placement.workers
@@ -105,7 +107,8 @@ class Counting(Pool):
 
 def check(inputs: Inputs) -> None:
     """Raises `UserError` where the algorithm's configuration does not fit the clients."""
-    ALGORITHMS[inputs.config.algorithm](inputs.config, Counting(inputs, Costs()))
+    participants, _ = parted(Counting(inputs, Costs()))
+    ALGORITHMS[inputs.config.algorithm](inputs.config, participants)
 
 
 def rehearse(inputs: Inputs, costs: Costs) -> Forecast:
@@ -126,16 +129,18 @@ def _narrow(inputs: Inputs, costs: Costs, segment: Segment) -> Forecast:
     """The run with rows of one segment, step by step as in `raypref.experiment.records`."""
     layout = Layout((segment,))
     clients = Counting(dataclasses.replace(inputs, layout=layout), costs)
-    algorithm = ALGORITHMS[inputs.config.algorithm](inputs.config, clients)
+    participants, unseen = parted(clients)
+    algorithm = ALGORITHMS[inputs.config.algorithm](inputs.config, participants)
     state = algorithm.init()
     while state.round < algorithm.rounds:
         state, _ = algorithm.round(state)
-    algorithm.initialization(state)
+    used = clients.used  # what comes now is no communication
+    starts(algorithm, state, unseen)
     for stack in clients.stacks():
         clients.personalize(stack, torch.zeros(len(stack), layout.width))
     tensors, _ = checkpoint.take_apart(state)
     held = sum(t.nbytes for t in tensors.values())
-    return Forecast(layout.width, clients.used.rounds, clients.used, clients.seconds, held)
+    return Forecast(layout.width, used.rounds, used, clients.seconds, held)
 
 
 def measure(inputs: Inputs) -> Costs:

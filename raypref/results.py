@@ -4,6 +4,7 @@ config.json                  the configuration
 data.json                    a digest of the data as it was read
 state.safetensors            state after the last round, with its round, budget and configuration key inside
 records.jsonl                a line a round: metrics, budget, group assignment where it changed
+latent.npz                   with the variational objective: the clients' posteriors over rounds
 initialization.safetensors   what every client starts its personalization from
 clients/NNN.safetensors      a stack of personalized clients: rows and curves
 result.json                  the result; a run is finished when it is there
@@ -29,6 +30,8 @@ from raypref.clients.protocol import Personalized, Usage
 from raypref.config import RunConfig, UserError, from_dict, to_dict
 from raypref.data.encode import EncodedFederation
 from raypref.evaluation.curve import adjusted_rand_index
+from raypref.evaluation.latent import Latent
+from raypref.models.latent import PREFIX
 from raypref.models.layout import Layout
 
 
@@ -71,17 +74,27 @@ class Store:
 
     def started(self, state: State) -> None:
         if not self.lines():
-            self._append({"round": state.round, "assignment": getattr(state, "assignment", None)})
+            self._append({"round": state.round, "assignment": getattr(state, "assignment", None) or None})
 
-    def round(self, state: State, metrics: dict[str, float], used: Usage, seconds: float) -> None:
+    def round(
+        self,
+        state: State,
+        metrics: dict[str, float],
+        used: Usage,
+        seconds: float,
+        latent: dict[str, np.ndarray] | None = None,
+    ) -> None:
         """After every round: the record first, then the state, so that a state never lacks its records."""
+        if latent is not None:
+            path, now = self.folder / "latent.npz", Latent.of(state.round, **latent)
+            (Latent.load(path).append(now) if path.exists() else now).save(path)
         self._append(
             {
                 "round": state.round,
                 "metrics": metrics,
                 "used": dataclasses.asdict(used),
                 "seconds": round(seconds, 3),
-                "assignment": getattr(state, "assignment", None),
+                "assignment": getattr(state, "assignment", None) or None,
             }
         )
         tensors, values = checkpoint.take_apart(state)
@@ -98,6 +111,7 @@ class Store:
             tensors[f"margins/{c}"] = torch.tensor(done.margins[i])
             for mark, found in done.diagnoses.items():
                 tensors |= {f"diagnostics/{mark}/{name}/{c}": torch.tensor(v) for name, v in found[i].items()}
+        tensors |= {f"probes/{name}": torch.tensor(values) for name, values in done.probes.items()}
         checkpoint.save(
             self.folder / "clients" / f"{int(done.clients[0]):05d}.safetensors", tensors, {"seconds": seconds}
         )
@@ -113,7 +127,7 @@ class Store:
                 break
         return out
 
-    def finish(self, data: EncodedFederation, weights: str) -> dict[str, Any]:
+    def finish(self, data: EncodedFederation, weights: str, layout: Layout) -> dict[str, Any]:
         """Put the personalized stacks together; write and return the result."""
         stacks = [checkpoint.load(file) for file in self._stacks()]
         parts = [tensors for tensors, _ in stacks]
@@ -124,10 +138,13 @@ class Store:
         curves: dict[str, dict[str, Any]] = {"validation": {}, "test": {}}
         diagnostics: dict[int, dict[str, list[Any]]] = {}
         margins: list[Any] = [None] * len(order)
+        probes: dict[str, Any] = {}
         for name in parts[0]:
-            if name.startswith("curves/"):
-                _, fold, metric = name.split("/")
-                curves[fold][metric] = torch.cat([p[name] for p in parts])[order].tolist()
+            match name.split("/"):
+                case "curves", fold, metric:
+                    curves[fold][metric] = torch.cat([p[name] for p in parts])[order].tolist()
+                case "probes", what:
+                    probes[what] = torch.cat([p[name] for p in parts])[order].tolist()
         for name, values in (item for part in parts for item in part.items()):
             match name.split("/"):
                 case "margins", c:
@@ -139,6 +156,8 @@ class Store:
         assignment = lines[-1]["assignment"] if lines else None
         known = assignment is not None and len(data.groups) > 0
         used = next((line["used"] for line in reversed(lines) if "used" in line), dataclasses.asdict(Usage()))
+        took = [line["seconds"] for line in lines if "seconds" in line]
+        adapter = sum(s.size for s in layout.segments if not s.name.startswith(PREFIX))
         result = {
             "algorithm": self.config.algorithm,
             "key": self.config.key,
@@ -150,15 +169,18 @@ class Store:
             "assignment": assignment,
             "ari": adjusted_rand_index(np.asarray(assignment), data.group_of) if known else None,
             "weights": weights,
+            "parameters": {"adapter": adapter, "latent": layout.width - adapter},
             **used,
             "seconds": {
                 "rounds": sum(line.get("seconds", 0.0) for line in lines),
+                "median_round": float(np.median(took)) if took else None,
                 "personalization": sum(values["seconds"] for _, values in stacks),
             },
             "marks": list(self.config.personalization.marks),
             **curves,
             "margins": {"test": margins},
             "diagnostics": [{"mark": mark, **found} for mark, found in sorted(diagnostics.items())],
+            "probes": probes,
             "notes": list(data.notes),
         }
         checkpoint.write_json(self.folder / "result.json", result)

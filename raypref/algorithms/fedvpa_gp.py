@@ -34,8 +34,8 @@ class FedVPAState(State):
     """[C, d] σ̄_i²."""
     log_weights: Tensor
     """[C, C] ℓ of each client (row) over its peers: the clients' own, here only so that a run can be resumed."""
-    labels: list[int]
-    """[C] y_i*, -1 before the first."""
+    assignment: list[int]
+    """[C] y_i*, the label of each client's prototype, -1 before the first; empty without prototypes."""
     peers: list[int]
     """S^{t-1}: of whom the mixture prior is made."""
 
@@ -72,7 +72,7 @@ class FedVPAGP:
             mu=torch.zeros(C, d),
             variance=torch.ones(C, d),
             log_weights=torch.zeros(C, C) if self.mixture else torch.zeros(0, 0),
-            labels=[-1] * C,
+            assignment=[-1] * C if self.orthogonal else [],
             peers=[],
         )
 
@@ -97,8 +97,11 @@ class FedVPAGP:
         labels = self.assign(state, mu, sorted({*cohort.tolist(), *np.flatnonzero(self.reported(state))}))
         metrics = {
             "train/loss": float(returned.loss.mean()),
-            "labels/moved": float(np.sum((np.asarray(state.labels) >= 0) & (np.asarray(labels) != state.labels))),
         }
+        if self.orthogonal:
+            metrics["groups/moved"] = float(
+                sum(a != b for a, b in zip(state.assignment, labels, strict=True) if a >= 0)
+            )
         peers = cohort.tolist() if self.mixture else []
         return FedVPAState(state.round + 1, theta, mu, variance, log_weights, labels, peers), metrics
 
@@ -113,7 +116,7 @@ class FedVPAGP:
             mean=state.mu.numpy()[peers],
             variance=state.variance.numpy()[peers],
             log_weights=np.zeros((len(cohort), 0), np.float32) if rows is None else rows.numpy(),
-            labels=np.asarray(state.labels, dtype=np.int64)[cohort] if self.orthogonal else None,
+            labels=np.asarray(state.assignment, dtype=np.int64)[cohort] if self.orthogonal else None,
         )
 
     def reported(self, state: FedVPAState) -> np.ndarray:
@@ -122,7 +125,7 @@ class FedVPAGP:
 
     def assign(self, state: FedVPAState, mu: Tensor, known: list[int]) -> list[int]:
         """y_i* of the clients that have reported a mean; others keep none, and are not pulled."""
-        labels, M = np.asarray(state.labels, dtype=np.int64), self.config.variational.M
+        labels, M = np.asarray(state.assignment, dtype=np.int64), self.config.variational.M
         if not self.orthogonal or len(known) < M:
             return labels.tolist()
         draw = stream(self.config.seed, "kmeans", state.round)

@@ -20,11 +20,15 @@ from raypref.models import latent
 from raypref.models.layout import Layout
 from raypref.models.selector import Dropout
 from raypref.objectives import variational as vi
-from raypref.objectives.choice import choice_loss, margins, order_margins
+from raypref.objectives.choice import choice_loss, margins, order_margins, pair_margins
 from raypref.rng import stream, torch_stream
 
 if TYPE_CHECKING:
     from raypref.clients.worker import Worker
+
+
+SHOWN_PAIRS = 8
+"""Pairs a client whose own posteriors the printed form shows."""
 
 
 class Batch(NamedTuple):
@@ -55,6 +59,14 @@ class Loss(Protocol):
 
     def order_margins(self, rows: Tensor, clients: Sequence[int], fold: str) -> list[Tensor]:
         """Client i's fold with row i -> [n] order margins m [N_i, 2]."""
+        ...
+
+    def posterior(self, rows: Tensor, clients: Sequence[int]) -> dict[str, np.ndarray]:
+        """What each client's own training pairs say of its latent preference, n first; empty without one."""
+        ...
+
+    def probe(self, rows: Tensor, clients: Sequence[int]) -> dict[str, np.ndarray]:
+        """Further numbers on the test fold that only this objective has, n first."""
         ...
 
 
@@ -99,6 +111,12 @@ class Choice:
         folds = [self.worker.clients[c].fold(fold) for c in clients]
         return [order_margins(one) for one in self.worker.choice_logits(rows, folds)]
 
+    def posterior(self, rows: Tensor, clients: Sequence[int]) -> dict[str, np.ndarray]:
+        return {}
+
+    def probe(self, rows: Tensor, clients: Sequence[int]) -> dict[str, np.ndarray]:
+        return {}
+
 
 @dataclass(frozen=True)
 class States:
@@ -136,7 +154,8 @@ class Variational:
         parts = self.latent.split(rows[:, self.adapter :])
         # 1. Choice logits and features of the batch, and of the pairs from which z is inferred.
         if v.lora:
-            spans = self._spans(batch)
+            folds = [self.worker.clients[c].train for c in batch.stack]
+            spans = _spans(folds, batch.parts, batch.ids)
             logits, shown = self.worker.selector.read(
                 rows[:, : self.adapter], batch.ids, batch.lengths, spans, batch.dropout
             )
@@ -169,7 +188,7 @@ class Variational:
         total = torch.zeros(n, device=rows.device)
         if context is not None and context.labels is not None:
             labels = torch.from_numpy(context.labels).to(rows.device)
-            P = parts[f"{latent.PREFIX}prototypes"]
+            P = parts[latent.PROTOTYPES]
             towards = P[torch.arange(n), labels.clamp(min=0)]
             per_pair = per_pair + v.lam * vi.pull_loss(z, towards) * (labels >= 0)[:, None]
             total = total + v.gamma * vi.orthonormal_loss(P, v.scale)
@@ -178,58 +197,97 @@ class Variational:
     @torch.no_grad()
     def order_margins(self, rows: Tensor, clients: Sequence[int], fold: str) -> list[Tensor]:
         """z is inferred from the client's training pairs, never from the pair that is judged."""
-        z = self.infer(rows, clients)
-        return [self._judge(rows[i : i + 1], c, fold, z[i : i + 1]) for i, c in enumerate(clients)]
+        z = self.infer(rows, clients).mu
+        return [self._judge(rows[i], states, z[i]) for i, states in enumerate(self._current(rows, clients, fold))]
 
     @torch.no_grad()
-    def infer(self, rows: Tensor, clients: Sequence[int], context: int = 0) -> Tensor:
-        """The mean of each client's posterior given `context` of its training pairs (0: all), client i with row i:
-        [n, D] -> [n, d]. Nothing of the other folds is read."""
-        found = []
-        for i, c in enumerate(clients):
-            parts = self.latent.split(rows[i : i + 1, self.adapter :])
-            states = self._current(rows[i : i + 1], c, "train")
-            pairs = np.arange(len(states.h) // 2)
-            if context and context < len(pairs):
-                pairs = np.sort(stream(self.worker.config.seed, "context", c).permutation(len(pairs))[:context])
-            if self.options.form == "printed":
-                both = np.stack([2 * pairs, 2 * pairs + 1], axis=1).reshape(-1)
-                slots = torch.from_numpy(both % 2)[None].to(rows.device)
-                difference = _signed(states.h[both][None], slots)
-                mu = latent.encode(parts, latent.features(parts, difference), self.options.log_variance_max).mu.mean(1)
-            else:
-                e = latent.features(parts, states.chosen_rejected[pairs][None])
-                every = torch.ones(1, 1, len(pairs), dtype=torch.bool, device=rows.device)
-                summary = latent.pool(parts, e[:, :, 0] - e[:, :, 1], every)
-                mu = latent.encode(parts, summary, self.options.log_variance_max).mu[:, 0]
-            found.append(mu)
-        return torch.cat(found)
+    def infer(self, rows: Tensor, clients: Sequence[int]) -> latent.Posterior:
+        """Each client's posterior [n, d] given its training pairs, client i with row i. Nothing of the other folds is
+        read. Printed, it has the mean and the variance of the mixture of its pairs' own posteriors."""
+        told = [self._posterior(rows[i], s, c) for i, (c, s) in enumerate(self._contexts(rows, clients))]
+        return latent.Posterior(*(torch.stack(part) for part in zip(*told, strict=True)))
+
+    def _contexts(self, rows: Tensor, clients: Sequence[int]) -> list[tuple[int, States]]:
+        """Each client with the states of its training pairs, of which only h is looked at."""
+        if self.options.adapted:
+            return list(zip(clients, self._current(rows, clients, "train"), strict=True))
+        return [(c, self.states(c, "train")) for c in clients]
+
+    def _posterior(self, row: Tensor, states: States, client: int, context: int = 0) -> tuple[Tensor, Tensor]:
+        """μ and log σ² [d], given `context` of the client's training pairs (0, or more than it has: all)."""
+        parts = self._parts(row)
+        pairs = np.arange(len(states.h) // 2)
+        if context and context < len(pairs):
+            pairs = np.sort(stream(self.worker.config.seed, "context", client).permutation(len(pairs))[:context])
+        if self.options.form == "printed":
+            q = self._by_comparison(parts, states.h[np.stack([2 * pairs, 2 * pairs + 1], axis=1).reshape(-1)])
+            variance = q.log_variance.exp().mean(0) + q.mu.var(0, correction=0)
+            return q.mu.mean(0), variance.log()
+        e = latent.features(parts, states.chosen_rejected[pairs][None])
+        every = torch.ones(1, 1, len(pairs), dtype=torch.bool, device=e.device)
+        summary = latent.pool(parts, e[:, :, 0] - e[:, :, 1], every)
+        q = latent.encode(parts, summary, self.options.log_variance_max)
+        return q.mu[0, 0], q.log_variance[0, 0]
+
+    def _by_comparison(self, parts: dict[str, Tensor], h: Tensor) -> latent.Posterior:
+        """Printed: the posteriors [2N, d] of comparisons h [2N, 2, H] in both orders, each from its own Δh."""
+        slots = (torch.arange(len(h), device=h.device) % 2)[None]
+        q = latent.encode(parts, latent.features(parts, _signed(h[None], slots)), self.options.log_variance_max)
+        return latent.Posterior(q.mu[0], q.log_variance[0])
 
     @torch.no_grad()
-    def leaked_margins(self, rows: Tensor, clients: Sequence[int], fold: str) -> list[Tensor]:
-        """What the printed form seems to reach when z comes from the very pair that is judged, as Algorithm 2's
-        posterior does: its Δh = h_chosen - h_rejected holds the label. A diagnostic of that leak, no accuracy."""
-        out = []
-        for i, c in enumerate(clients):
-            parts = self.latent.split(rows[i : i + 1, self.adapter :])
-            states = self._current(rows[i : i + 1], c, fold)
-            slots = (torch.arange(len(states.h)) % 2)[None].to(rows.device)
-            q = latent.encode(
-                parts, latent.features(parts, _signed(states.h[None], slots)), self.options.log_variance_max
-            )
-            out.append(order_margins(states.logits + latent.mlp(parts, "projection", q.mu)[0]))
-        return out
+    def posterior(self, rows: Tensor, clients: Sequence[int]) -> dict[str, np.ndarray]:
+        """`mu` and `log_variance` [n, d] of the honest posterior; printed, also `pair_mu` [n, P, d] of P single pairs
+        a client, the mean of both orders (NaN where it has fewer)."""
+        q = self.infer(rows, clients)
+        found = {"mu": q.mu.cpu().numpy(), "log_variance": q.log_variance.cpu().numpy()}
+        if self.options.form == "printed":
+            found["pair_mu"] = np.full((len(found["mu"]), SHOWN_PAIRS, self.options.d), np.nan, dtype=np.float32)
+            for i, (_, states) in enumerate(self._contexts(rows, clients)):
+                mu = self._by_comparison(self._parts(rows[i]), states.h[: 2 * SHOWN_PAIRS]).mu
+                found["pair_mu"][i, : len(mu) // 2] = mu.unflatten(0, (-1, 2)).mean(1).cpu().numpy()
+        return found
 
-    def _judge(self, row: Tensor, client: int, fold: str, z: Tensor) -> Tensor:
-        """Order margins [N, 2] of one client's fold, given its z [1, d]."""
-        parts = self.latent.split(row[:, self.adapter :])
-        states = self._current(row, client, fold)
-        out = latent.mlp(parts, "projection", z[:, None])
+    @torch.no_grad()
+    def probe(self, rows: Tensor, clients: Sequence[int]) -> dict[str, np.ndarray]:
+        """Pair accuracy on the test fold, n first: `context_accuracy` [n, sizes] with z from `context_marks` pairs
+        instead of all; printed, also `leaked_accuracy` [n], see `leaked_margins`."""
+        tested = self._current(rows, clients, "test")
+        contexts = self._contexts(rows, clients)
+        by_size = [
+            [
+                self._judge(rows[i], tested[i], self._posterior(rows[i], states, c, size)[0])
+                for size in self.options.context_marks
+            ]
+            for i, (c, states) in enumerate(contexts)
+        ]
+        found = {"context_accuracy": np.array([[pair_accuracy(m) for m in own] for own in by_size])}
+        if self.options.form == "printed":
+            leaked = [self.leaked_margins(rows[i], states) for i, states in enumerate(tested)]
+            found["leaked_accuracy"] = np.array([pair_accuracy(m) for m in leaked])
+        return found
+
+    def leaked_margins(self, row: Tensor, states: States) -> Tensor:
+        """Order margins [N, 2] that the printed form seems to reach when z comes from the very pair that is judged, as
+        Algorithm 2's posterior does: its Δh = h_chosen - h_rejected holds the label. A diagnostic of that leak, no
+        accuracy."""
+        parts = self._parts(row)
+        z = self._by_comparison(parts, states.h).mu
+        return order_margins((states.logits + latent.mlp(parts, "projection", z[None])[0]).cpu())
+
+    def _judge(self, row: Tensor, states: States, z: Tensor) -> Tensor:
+        """Order margins [N, 2] of one client's fold, given its z [d]."""
+        parts = self._parts(row)
+        out = latent.mlp(parts, "projection", z[None, None])
         if self.options.form == "printed":
             return order_margins((states.logits + out[0]).cpu())
         e = latent.features(parts, states.chosen_rejected[None])
         shift = weigh(out.expand(-1, e.shape[1], -1), e)[0]  # for the chosen in slot A
         return order_margins((states.logits + torch.stack([shift, shift.flip(-1)], dim=1).flatten(0, 1)).cpu())
+
+    def _parts(self, row: Tensor) -> dict[str, Tensor]:
+        """The latent modules of one row [D], [1, ...] each."""
+        return self.latent.split(row[None, self.adapter :])
 
     def _summary(self, parts: dict[str, Tensor], batch: Batch, e: Tensor) -> Tensor:
         """[n, b, F] what each target's posterior is inferred from: the client's other pairs, never the pair itself nor
@@ -284,36 +342,40 @@ class Variational:
         """Of the frozen base, computed once."""
         key = (client, fold)
         if key not in self.frozen:
-            self.frozen[key] = self._read(None, client, fold)
+            (self.frozen[key],) = self._read(None, [client], fold)
         return self.frozen[key]
 
-    def _current(self, row: Tensor, client: int, fold: str) -> States:
-        """As the row sees it: its own logits where it has an adapter, its own features where they are adapted."""
+    def _current(self, rows: Tensor, clients: Sequence[int], fold: str) -> list[States]:
+        """As each row sees it: its own logits where it has an adapter, its own features where they are adapted."""
         if not self.options.lora:
-            return self.states(client, fold)
-        own = self._read(row[:, : self.adapter], client, fold)
-        return own if self.options.adapted else States(self.states(client, fold).h, own.logits)
+            return [self.states(c, fold) for c in clients]
+        if self.options.adapted:
+            return self._read(rows[:, : self.adapter], clients, fold)
+        folds = [self.worker.clients[c].fold(fold) for c in clients]
+        logits = self.worker.choice_logits(rows[:, : self.adapter], folds)
+        return [States(self.states(c, fold).h, own.to(rows.device)) for c, own in zip(clients, logits, strict=True)]
 
     @torch.no_grad()
-    def _read(self, row: Tensor | None, client: int, fold: str) -> States:
-        data, worker = self.worker.clients[client].fold(fold), self.worker
-        order = np.argsort(-data.lengths, kind="stable")
-        h = logits = None
-        for start in range(0, len(order), worker.config.clients.eval_batch):
-            part = order[start : start + worker.config.clients.eval_batch]
-            ids, lengths, _ = worker._batch([data], [part])
-            spans = torch.from_numpy(data.spans[part])[None].to(worker.device)
-            told, states = worker.selector.read(row, ids, lengths, spans)
-            if self.options.responses == "apart":
-                states = self._apart(row, data, part)
-            if h is None or logits is None:
-                h, logits = states.new_empty(len(order), *states.shape[2:]), told.new_empty(len(order), 2)
-            h[part], logits[part] = states[0], told[0]
-        assert h is not None and logits is not None
-        return States(h, logits)
+    def _read(self, rows: Tensor | None, clients: Sequence[int], fold: str) -> list[States]:
+        """Stacked over clients, in batches of similar length; rows None: the frozen base, of one client."""
+        worker, folds = self.worker, [self.worker.clients[c].fold(fold) for c in clients]
+        orders = [np.argsort(-f.lengths, kind="stable") for f in folds]
+        batch = max(1, worker.config.clients.eval_batch // len(folds))
+        width = worker.selector.model.config.hidden_size
+        h = [torch.empty(len(o), 2, width, device=worker.device) for o in orders]
+        logits = [torch.empty(len(o), 2, device=worker.device) for o in orders]
+        for start in range(0, max(map(len, orders)), batch):
+            parts = [o[start : start + batch] for o in orders]
+            ids, lengths, _ = worker._batch(folds, parts)
+            told, states = worker.selector.read(rows, ids, lengths, _spans(folds, parts, ids))
+            for i, part in enumerate(parts):
+                logits[i][part], h[i][part] = told[i, : len(part)], states[i, : len(part)]
+                if self.options.responses == "apart" and len(part):
+                    h[i][part] = self._apart(None if rows is None else rows[i : i + 1], folds[i], part)
+        return [States(*both) for both in zip(h, logits, strict=True)]
 
     def _apart(self, row: Tensor | None, data: EncodedFold, part: np.ndarray) -> Tensor:
-        """[1, b, 2, H] each response after its own prompt, outside the comparison: the text up to where A begins, then
+        """[b, 2, H] each response after its own prompt, outside the comparison: the text up to where A begins, then
         the response. The same in both slots."""
         texts = []
         for j in part:
@@ -326,7 +388,7 @@ class Variational:
             ids[i, : len(text)] = text
         hidden = self.worker.selector.hidden(row, self.worker._tensor(ids)[None])
         last = hidden[0, torch.arange(len(texts)), torch.from_numpy(lengths - 1)]
-        return last.float().view(1, len(part), 2, -1)
+        return last.float().view(len(part), 2, -1)
 
     def pair_names(self, client: int) -> np.ndarray:
         """int64 [N] equal for pairs of the same two texts, whichever was chosen."""
@@ -339,18 +401,25 @@ class Variational:
             self.names[client] = np.array([int.from_bytes(name.digest(), "little", signed=True) for name in names])
         return self.names[client]
 
-    def _spans(self, batch: Batch) -> Tensor:
-        spans = torch.ones(*batch.valid.shape, 4, dtype=torch.int64)
-        for i, (c, part) in enumerate(zip(batch.stack, batch.parts, strict=True)):
-            spans[i, : len(part)] = torch.from_numpy(self.worker.clients[c].train.spans[part].astype(np.int64))
-        return spans.to(batch.ids.device)
-
 
 def weigh(out: Tensor, e: Tensor) -> Tensor:
     """w(z) · (e_A - e_B) / √F as a shift of both logits, half up and half down: [n, b, F], [n, b, 2, F] -> [n, b,
     2]."""
     difference = (out * (e[..., 0, :] - e[..., 1, :])).sum(-1) / out.shape[-1] ** 0.5
     return torch.stack([difference, -difference], dim=-1) / 2
+
+
+def pair_accuracy(m: Tensor) -> float:
+    """Share of pairs whose margin, the mean over both orders, is above 0: [N, 2] -> a number."""
+    return float((pair_margins(m) > 0).double().mean())
+
+
+def _spans(folds: Sequence[EncodedFold], parts: Sequence[np.ndarray], ids: Tensor) -> Tensor:
+    """[n, b, 4] of comparisons parts[i] of fold i, beside their ids [n, b, L]."""
+    spans = torch.ones(*ids.shape[:2], 4, dtype=torch.int64)
+    for i, (fold, part) in enumerate(zip(folds, parts, strict=True)):
+        spans[i, : len(part)] = torch.from_numpy(fold.spans[part].astype(np.int64))
+    return spans.to(ids.device)
 
 
 def _signed(h: Tensor, slots: Tensor) -> Tensor:

@@ -89,11 +89,9 @@ class Pool(ABC):
             ]
         )
         out, loss = np.empty_like(matrix), np.empty(len(chosen))
-        statistics: dict[str, np.ndarray] = {}
-        for i, (trained, losses, told) in zip(at, results, strict=True):
+        for i, (trained, losses, _) in zip(at, results, strict=True):
             out[i], loss[i] = trained, losses
-            for name, values in told.items():
-                statistics.setdefault(name, np.empty((len(chosen), *values.shape[1:]), values.dtype))[i] = values
+        statistics = _together(at, [told for *_, told in results])
         up = matrix.nbytes + sum(values.nbytes for name, values in statistics.items() if name != "log_weights")
         down = matrix.nbytes + (context.nbytes if context else 0)
         steps = len(chosen) * self.config.federation.local_steps
@@ -130,30 +128,42 @@ class Pool(ABC):
     def weight_norms(self) -> dict[str, float]:
         return self.gather([self.call(0, "weight_norms")])[0]
 
-    def evaluate(self, rows: Tensor, fold: str) -> dict[str, np.ndarray]:
+    def evaluate(self, rows: Tensor, fold: str, clients: np.ndarray | None = None) -> dict[str, np.ndarray]:
+        """clients: ascending, whose columns are wanted and nobody else is asked; None: all."""
         matrix = np.ascontiguousarray(rows.numpy())
         shared = self.share(matrix)
-        members = [self.placement.members(w) for w in range(self.placement.workers)]
-        results = self.gather([self.call(w, "evaluate", m, shared, fold) for w, m in enumerate(members)])
-        count = self.placement.clients
+        chosen = np.arange(self.placement.clients) if clients is None else clients
+        parts = [np.intersect1d(self.placement.members(w), chosen) for w in range(self.placement.workers)]
+        asked = [(w, part) for w, part in enumerate(parts) if len(part)]
+        results = self.gather([self.call(w, "evaluate", part, shared, fold) for w, part in asked])
+        count = len(chosen)
         out = {name: np.empty((len(matrix), count)) for name in results[0]}
-        for m, result in zip(members, results, strict=True):
+        for (_, part), result in zip(asked, results, strict=True):
             for name, values in result.items():
-                out[name][:, m] = values
+                out[name][:, np.searchsorted(chosen, part)] = values
         self.used = self.used.add(Usage(0, matrix.nbytes * count, 8 * len(matrix) * count))
         return out
+
+    def posterior(self, clients: Sequence[int] | np.ndarray, rows: Tensor) -> dict[str, np.ndarray]:
+        at, results = self._each("posterior", np.asarray(clients, dtype=np.int64), rows.numpy())
+        return _together(at, results)
+
+    def _each(self, method: str, chosen: np.ndarray, matrix: np.ndarray) -> tuple[list[np.ndarray], list[Any]]:
+        """A worker's method on `chosen`, in ascending order, with rows [n, D]: which of them each stack had, and what
+        came back."""
+        stacks = self.placement.stacks(chosen)
+        at = [np.searchsorted(chosen, members) for _, members in stacks]
+        return at, self.gather([self.call(w, method, m, matrix[i]) for (w, m), i in zip(stacks, at, strict=True)])
 
     def personalize(self, clients: Sequence[int] | np.ndarray, rows: Tensor) -> Personalized:
         chosen = np.asarray(clients, dtype=np.int64)
         matrix = rows.numpy()
-        stacks = self.placement.stacks(chosen)
-        at = [np.searchsorted(chosen, members) for _, members in stacks]
-        results = self.gather([self.call(w, "personalize", m, matrix[i]) for (w, m), i in zip(stacks, at, strict=True)])
+        at, results = self._each("personalize", chosen, matrix)
         out = np.empty_like(matrix)
         curves: dict[str, dict[str, np.ndarray]] = {}
         margins: list[Any] = [None] * len(chosen)
         diagnoses: dict[int, list[Any]] = {}
-        for i, (trained, read, told, found) in zip(at, results, strict=True):
+        for i, (trained, read, told, found, _) in zip(at, results, strict=True):
             out[i] = trained
             for position, (index, own) in enumerate(zip(i, told, strict=True)):
                 margins[index] = own
@@ -163,7 +173,8 @@ class Pool(ABC):
                 for name, values in metrics.items():
                     target = curves.setdefault(fold, {}).setdefault(name, np.empty((len(chosen), values.shape[1])))
                     target[i] = values
-        return Personalized(chosen, torch.from_numpy(out), curves, margins, diagnoses)
+        probes = _together(at, [probe for *_, probe in results])
+        return Personalized(chosen, torch.from_numpy(out), curves, margins, diagnoses, probes)
 
     def stacks(self) -> list[np.ndarray]:
         """One stack a worker at a time, so that all workers are busy and little is lost at an interruption."""
@@ -174,6 +185,16 @@ class Pool(ABC):
         return [
             np.sort(np.concatenate([parts[i] for parts in by_worker.values() if i < len(parts)])) for i in range(waves)
         ]
+
+
+def _together(at: Sequence[np.ndarray], parts: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """What stacks told by name, n first: parts[i] is of the clients at positions at[i]."""
+    count = sum(map(len, at))
+    out: dict[str, np.ndarray] = {}
+    for i, part in zip(at, parts, strict=True):
+        for name, values in part.items():
+            out.setdefault(name, np.empty((count, *values.shape[1:]), values.dtype))[i] = values
+    return out
 
 
 def pooled(clients: Sequence[EncodedClient], pools: Sequence[np.ndarray]) -> list[EncodedClient]:

@@ -69,6 +69,8 @@ class Personalized:
     """[n] float32 [marks, N_test]: the margin M of every test pair of a client at every mark."""
     diagnoses: dict[int, list[dict[str, np.ndarray]]]
     """mark -> [n] what `raypref.clients.diagnosis.diagnose` found there for each client, by name."""
+    probes: dict[str, np.ndarray]
+    """What only the objective can tell, before any local step, n first (see `raypref.clients.losses.Loss.probe`)."""
 
 
 @dataclass
@@ -124,6 +126,11 @@ class Clients(Protocol):
 
     def evaluate(self, rows: Tensor, fold: str) -> dict[str, np.ndarray]:
         """Every client judges its fold with each of rows [K, D]: metric -> float64 [K, C]."""
+        ...
+
+    def posterior(self, clients: Sequence[int] | np.ndarray, rows: Tensor) -> dict[str, np.ndarray]:
+        """What each client's training pairs say of its latent preference, n first (`raypref.clients.losses.Loss`): for
+        people to see. No method reads it, and it is no communication."""
         ...
 
     def personalize(self, clients: Sequence[int] | np.ndarray, rows: Tensor) -> Personalized:

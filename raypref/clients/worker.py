@@ -97,11 +97,13 @@ class Worker:
         dict[str, dict[str, np.ndarray]],
         list[np.ndarray],
         dict[int, list[dict[str, np.ndarray]]],
+        dict[str, np.ndarray],
     ]:
         """Local fine-tuning from rows [n, D], one optimizer state throughout, read at the marks (S2 2.1).
 
-        Returns what `raypref.clients.protocol.Personalized` holds: rows, curves, margins, diagnoses.
+        Returns what `raypref.clients.protocol.Personalized` holds: rows, curves, margins, diagnoses, probes.
         """
+        probes = self.loss.probe(self._tensor(rows), stack)
         marks = self.config.personalization.marks
         rate = self.config.personalization.learning_rate or self.config.optim.learning_rate
         local = LocalTraining(self, stack, rows, "personalize", 0, marks[-1], rate)
@@ -123,7 +125,11 @@ class Worker:
         curves = {
             fold: {name: np.stack([at[name] for at in read[fold]], axis=1) for name in read[fold][0]} for fold in read
         }
-        return local.result(), curves, [np.stack(own) for own in told], diagnoses
+        return local.result(), curves, [np.stack(own) for own in told], diagnoses, probes
+
+    def posterior(self, stack: Sequence[int], rows: np.ndarray) -> dict[str, np.ndarray]:
+        """See `raypref.clients.losses.Loss.posterior`; rows [n, D]."""
+        return self.loss.posterior(self._tensor(rows), stack)
 
     @torch.inference_mode()
     def choice_logits(self, rows: Tensor, folds: Sequence[EncodedFold]) -> list[Tensor]:

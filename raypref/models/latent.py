@@ -22,6 +22,7 @@ from raypref.models.layout import Layout, Segment
 from raypref.models.selector import base_layout, load_architecture
 
 PREFIX = "latent."
+PROTOTYPES = f"{PREFIX}prototypes"
 PROJECTION = (64, 32)
 """Widths of f_θ, an MLP d -> 64 -> 32 -> out (S1 4.4, Table 4)."""
 
@@ -49,7 +50,7 @@ def latent_segments(hidden: int, config: VariationalConfig) -> tuple[Segment, ..
             segments.append(Segment(f"{PREFIX}{name}.{i}.bias", (narrow,)))
     if config.pooling == "attention":
         segments.append(Segment(f"{PREFIX}attention", (F,)))
-    segments.append(Segment(f"{PREFIX}prototypes", (config.M, d), "orthonormal", config.scale))
+    segments.append(Segment(PROTOTYPES, (config.M, d), "orthonormal", config.scale))
     return tuple(segments)
 
 

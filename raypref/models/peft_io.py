@@ -1,25 +1,37 @@
-"""The LoRA segment of a row as a PEFT folder (`adapter_model.safetensors`, `adapter_config.json`), and back."""
+"""A row as a PEFT folder, and back: its LoRA part as `adapter_model.safetensors` and `adapter_config.json`, the latent
+modules of a variational selector beside it as `latent.safetensors`."""
 
 from __future__ import annotations
 
+import json
+import warnings
 from pathlib import Path
 
 from torch import Tensor
 
 from raypref.config import ModelConfig, UserError
+from raypref.models.latent import PREFIX as LATENT
 from raypref.models.layout import Layout
 from raypref.models.selector import base_path
 
 PREFIX = "base_model.model.model."
+NOTICE = "without_latent_safetensors_z_is_ignored"
+"""A key in `adapter_config.json` that PEFT does not know, and therefore warns of, by its name."""
 
 
 def export_peft(folder: Path, row: Tensor, layout: Layout, config: ModelConfig) -> None:
-    """Write row [D] so that `PeftModel.from_pretrained(base, folder)` gives the same logits."""
+    """Write row [D] so that `PeftModel.from_pretrained(base, folder)` gives the same logits: of a variational selector
+    those before z, of which PEFT then warns. A row without LoRA leaves `latent.safetensors` only."""
     from peft import LoraConfig
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: t[0].contiguous().clone() for name, t in layout.split(row[None].detach().cpu()).items()}
+    latent = {name: tensors.pop(name) for name in list(tensors) if name.startswith(LATENT)}
+    if latent:
+        save_file(latent, folder / "latent.safetensors")
+    if not tensors:
+        return
     save_file({f"{PREFIX}{name}.weight": t for name, t in tensors.items()}, folder / "adapter_model.safetensors")
     LoraConfig(
         base_model_name_or_path=base_path(config.base),
@@ -30,6 +42,9 @@ def export_peft(folder: Path, row: Tensor, layout: Layout, config: ModelConfig) 
         task_type="CAUSAL_LM",
         inference_mode=True,
     ).save_pretrained(str(folder))
+    if latent:
+        path = folder / "adapter_config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {NOTICE: True}, indent=2, sort_keys=True))
 
 
 def import_peft(folder: Path, layout: Layout, config: ModelConfig) -> Tensor:
@@ -40,15 +55,27 @@ def import_peft(folder: Path, layout: Layout, config: ModelConfig) -> Tensor:
     from peft import PeftConfig
     from safetensors.torch import load_file
 
+    tensors: dict[str, Tensor] = {}
     try:
-        found = PeftConfig.from_pretrained(str(folder))
-        tensors = load_file(folder / "adapter_model.safetensors")
+        if any(not segment.name.startswith(LATENT) for segment in layout.segments):
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", f".*{NOTICE}.*")
+                found = PeftConfig.from_pretrained(str(folder))
+            for name, theirs, ours in (
+                ("r", found.r, config.lora_r),
+                ("lora_alpha", found.lora_alpha, config.lora_alpha),
+            ):
+                if theirs != ours:
+                    raise UserError(
+                        f"the adapter in {folder} has {name} {theirs:g}, the run {ours:g}; set model.{name}"
+                    )
+            adapter = load_file(folder / "adapter_model.safetensors")
+            tensors = {k.removeprefix(PREFIX).removesuffix(".weight"): t for k, t in adapter.items()}
+        if (folder / "latent.safetensors").exists():
+            tensors |= load_file(folder / "latent.safetensors")
     except (OSError, ValueError) as error:
         raise UserError(f"no PEFT adapter in {folder}: {str(error).splitlines()[0]}") from error
-    for name, theirs, ours in (("r", found.r, config.lora_r), ("lora_alpha", found.lora_alpha, config.lora_alpha)):
-        if theirs != ours:
-            raise UserError(f"the adapter in {folder} has {name} {theirs:g}, the run {ours:g}; set model.{name}")
     try:
-        return layout.join({k.removeprefix(PREFIX).removesuffix(".weight"): t for k, t in tensors.items()})
+        return layout.join(tensors)
     except ValueError as error:
         raise UserError(f"the adapter in {folder} does not fit this base and model.lora-targets: {error}") from error

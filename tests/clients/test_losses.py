@@ -75,13 +75,13 @@ def test_z_never_sees_a_test_label(tiny, form):
     sign."""
     pool = made(tiny, **form)
     rows, clients = moved(pool, 2), [0, 5]
-    z, m = pool.worker.loss.infer(rows, clients), pool.worker.loss.order_margins(rows, clients, "test")
+    z, m = pool.worker.loss.infer(rows, clients).mu, pool.worker.loss.order_margins(rows, clients, "test")
     for c in clients:
         client = pool.worker.clients[c]
         pool.worker.clients[c] = replace(client, test=flipped(client.test))
     pool.worker.loss.frozen.clear()
     again = pool.worker.loss.order_margins(rows, clients, "test")
-    assert torch.equal(pool.worker.loss.infer(rows, clients), z)
+    assert torch.equal(pool.worker.loss.infer(rows, clients).mu, z)
     for one, other in zip(m, again, strict=True):
         assert torch.allclose(other, -one.flip(-1), atol=1e-5)
 
