@@ -8,7 +8,7 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,7 +23,10 @@ from raypref.spaces import names as space_names
 
 if TYPE_CHECKING:
     from raypref.evaluation.papers import Found, Item
+    from raypref.evaluation.report import Fold
     from raypref.tracking import Held
+
+    Drawing = Callable[[Sequence[Found], Fold], Item]
 
 
 @dataclass(frozen=True)
@@ -34,10 +37,12 @@ class Options:
 
     names: tyro.conf.Positional[tuple[str, ...]]
     """Experiments: the NAMEs that were given to raypref.run and raypref.sweep."""
-    table: tuple[int, ...] = ()
-    """Only these of Tables 1 to 7; without --table and --figure everything is drawn."""
-    figure: tuple[int, ...] = ()
-    """Only these of Figures 2 to 6, and 0 for GQ(l) by layer; without --table and --figure everything is drawn."""
+    table: tuple[str, ...] = ()
+    """Only these of Tables 1 to 7, latent (the variational selectors' latent space in numbers), overhead and unseen
+    (clients that took no part, S1 Table 2); without --table and --figure everything is drawn."""
+    figure: tuple[str, ...] = ()
+    """Only these of Figures 2 to 6, 0 for GQ(l) by layer, latent (the latent space by t-SNE, S1 Fig. 3) and
+    latent-numbers; without --table and --figure everything is drawn."""
     where: tuple[str, ...] = ()
     """Only runs with these fields, such as federation.rounds=60 data.group_sizes="15 15 5 5"."""
     reference: str = "FedGD"
@@ -57,9 +62,12 @@ def command(argv: list[str]) -> int:
         raise UserError(f"{NAMES_FIRST}; there are the spaces {', '.join(space_names())}")
 
     from raypref import tracking
-    from raypref.evaluation import papers
+    from raypref.evaluation import latent_figures, overhead, papers, unseen
 
-    there = {"table": papers.TABLES, "figure": papers.FIGURES}
+    there = {
+        "table": _named(papers.TABLES, latent_figures.TABLES, overhead.TABLES, unseen.TABLES),
+        "figure": _named(papers.FIGURES, latent_figures.FIGURES),
+    }
     wanted = [("table", n) for n in options.table] + [("figure", n) for n in options.figure]
     for kind, number in wanted:
         if number not in there[kind]:
@@ -101,6 +109,11 @@ def command(argv: list[str]) -> int:
         return 1
     console.say(f"{len(drawn)} of {len(items)} tables and figures: {out / 'compare.md' if whole else out}")
     return 0
+
+
+def _named(*registries: Mapping[Any, Drawing]) -> dict[str, Drawing]:
+    """All of them, by what a person types."""
+    return {str(name): make for registry in registries for name, make in registry.items()}
 
 
 NAMES_FIRST = "NAMEs come first: python -m raypref.compare NAME [NAME …] [--table 3 …]"
@@ -193,13 +206,14 @@ class Fates:
     def read(self, uri: str) -> Iterator[Found]:
         """Finished runs whose result can be read."""
         from raypref import tracking
+        from raypref.evaluation.latent import Latent
         from raypref.evaluation.papers import Found
 
         for run in self.held.values():
             if run.status != "FINISHED":
                 self.of[run.id] = "failed" if run.status == "FAILED" else "unfinished"
                 continue
-            files = tracking.read_artifacts(uri, run.id, ("result.json", "groups.json"))
+            files = tracking.read_artifacts(uri, run.id, ("result.json", "groups.json", "latent.npz"))
             if "result.json" not in files:
                 self.of[run.id] = "without result.json"
                 continue
@@ -210,7 +224,8 @@ class Fates:
                 self.of[run.id] = "of another version"
                 continue
             groups = json.loads(files["groups.json"]) if "groups.json" in files else None
-            yield Found(run.id, run.started, config, result, groups)
+            latent = Latent.load(io.BytesIO(files["latent.npz"])) if "latent.npz" in files else None
+            yield Found(run.id, run.started, config, result, groups, latent)
 
     def newest(self, runs: Iterable[Found], where: Mapping[str, str]) -> Iterator[Found]:
         """Of each configuration and seed the newest run, where some have diagnostics the newest that does."""

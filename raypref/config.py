@@ -28,10 +28,17 @@ class DataConfig:
 
     source: str = "synthetic"
     """`synthetic` (the embedded generator), a JSONL, JSON, CSV or Parquet file or a folder of them, or a hub id
-    (`OWNER/NAME`, or `OWNER/NAME:CONFIGURATION`). Pairs without people (`python -m raypref.data synthesize`) are dealt
-    to the synthetic clients."""
+    (`OWNER/NAME`, `OWNER/NAME:CONFIGURATION`, or `OWNER/NAME:FOLDER+FOLDER`). Pairs without people (`python -m
+    raypref.data synthesize`) are dealt to the synthetic clients, or by `kinds`."""
+    kinds: tuple[str, ...] = ()
+    """Words in the names of files, or of folders, that tell which kind of pair they hold (S1 5.1: helpful, harmless):
+    rows without people are dealt to clients that hold one kind each, as many a kind as `group_sizes` says; files
+    without such a word are left out. Empty: off."""
     group_sizes: tuple[int, ...] = (15, 15, 5, 5)
-    """Synthetic or synthesized: clients in G1 to G4 (S2 2.3: 10/10/10/10 balanced, 15/15/5/5 imbalanced)."""
+    """Synthetic or synthesized: clients in G1 to G4 (S2 2.3: 10/10/10/10 balanced, 15/15/5/5 imbalanced). With `kinds`:
+    clients of each kind (S1 5.1: 5/5, 25/25, 50/50)."""
+    pairs_per_client: int = 0
+    """With `kinds`: most pairs that a client is dealt; 0: all there are, evenly (S1 does not say)."""
     pairs_per_axis: int = 100
     """Synthetic or synthesized: pairs each client holds on each style axis, all folds together (S2 2.3: 650)."""
     axes: tuple[str, ...] = ("education", "humor")
@@ -110,6 +117,9 @@ class FederationConfig:
     """|S_r| = |G_r|, clients a round (S2 A.2)."""
     local_steps: int = 10
     """τ, optimizer steps of a selected client in a round (S2 A.2: 30)."""
+    unseen: int = 0
+    """Clients of each true group (of all clients, where groups are unknown), drawn by the seed, that take no part in
+    the global phase and are only personalized and judged (S1 5.3: 5)."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +170,9 @@ class VariationalConfig:
     """Conditioned only: how the context pairs are summed up."""
     context: int = 0
     """Conditioned only: context pairs drawn a training step; 0: all the client's other training pairs."""
+    context_marks: tuple[int, ...] = (1, 2, 4, 8, 16, 64)
+    """Read-outs before any local step with z from so many of the client's training pairs only (all, where it has
+    fewer)."""
     d: int = 32
     """Latent dimension (S1 Table 4)."""
     features: int = 64
@@ -187,6 +200,8 @@ class VariationalConfig:
     peer_learning_rate: float = 0.1
     """Of the peer log-weights ℓ, which stay at the client (S1 does not say): at the adapter's rate they would not leave
     uniform within a round."""
+    every: int = 10
+    """Rounds between two read-outs of every client's posterior, beside the last; 0: none."""
     balanced: bool = True
     """Prototype labels by balanced k-means (S1 4.2), or by ordinary k-means."""
 
@@ -270,6 +285,11 @@ class RunConfig:
             del value["clients"][where]
         if value["clients"]["pooled_workers"] == 1:  # several draw dropout masks of their own
             del value["clients"]["pooled_workers"]
+        if self.objective == "choice":  # it has no part in the other one
+            del value["objective"], value["variational"]
+        for section, name in (("federation", "unseen"), ("data", "kinds"), ("data", "pairs_per_client")):
+            if not value[section][name]:  # younger than the runs of which it is true
+                del value[section][name]
         return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:8]
 
 
@@ -346,6 +366,36 @@ def _coerce(value: Any, hint: Any, dotted: str) -> Any:
     raise UserError(f"{dotted} is {value!r}; it must be {getattr(hint, '__name__', None) or hint}")
 
 
+def _validate_variational(config: RunConfig) -> None:
+    v = config.variational
+    for name, number in (("d", v.d), ("features", v.features), ("encoder", v.encoder), ("M", v.M)):
+        if number < 1:
+            raise UserError(f"variational.{name} is {number}; it must be at least 1")
+    for name, value in (("beta", v.beta), ("lam", v.lam), ("gamma", v.gamma)):
+        if value < 0:
+            raise UserError(f"variational.{name} is {value:g}; it must not be negative")
+    for name, value in (("tau", v.tau), ("scale", v.scale), ("peer_learning_rate", v.peer_learning_rate)):
+        if value <= 0:
+            raise UserError(f"variational.{name} is {value:g}; it must be above 0")
+    if not 0 <= v.logit_dropout < 1:
+        raise UserError(f"variational.logit_dropout is {v.logit_dropout}; it must be in [0, 1)")
+    if min(v.context, v.every) < 0 or list(v.context_marks) != sorted({m for m in v.context_marks if m > 0}):
+        raise UserError(
+            "variational.context and every must not be negative, and context_marks must rise from 1 or more"
+        )
+    if v.adapted and not v.lora:
+        raise UserError("variational.adapted reads features through the adapter; it needs variational.lora")
+    if v.form == "printed" and (not v.lora or v.pooling != "mean" or v.context):
+        raise UserError(
+            "variational.form printed learns by its adapter alone and sums up no context: add --variational.lora, and "
+            "leave variational.pooling and context as they are"
+        )
+    if config.diagnostics.marks:
+        raise UserError("diagnostics.marks are S2's, of objective choice; leave them empty with the variational one")
+    if config.algorithm == "soft_fl":
+        raise UserError("soft_fl starts from orthogonal LoRA adapters and has no latent modules; take objective choice")
+
+
 def validate(config: RunConfig) -> None:
     """What can be said without the data: raises `UserError` with one line that says what to do."""
     f, e, p, o, c = config.federation, config.experts, config.personalization, config.optim, config.clients
@@ -386,6 +436,8 @@ def validate(config: RunConfig) -> None:
         raise UserError(f"model.lora_dropout is {config.model.lora_dropout}; it must be in [0, 1)")
     if not 0 < config.fedgd.w <= 1:
         raise UserError(f"fedgd.w is {config.fedgd.w}; it must be in (0, 1]")
+    if f.unseen < 0:
+        raise UserError(f"federation.unseen is {f.unseen}; it must not be negative")
     if config.seed < 0:
         raise UserError(f"seed is {config.seed}; it must not be negative")
     if not config.model.lora_targets or config.model.lora_alpha <= 0:
@@ -400,5 +452,22 @@ def validate(config: RunConfig) -> None:
         raise UserError("data.validation and data.test must be above 0 and leave something for training")
     if config.data.cover_min_rows > 1 and not config.data.cover_column:
         raise UserError("data.cover_min_rows counts rows in each value of data.cover_column; name that column, too")
+    d = config.data
+    if d.kinds:
+        if d.source == "synthetic":
+            raise UserError("data.kinds tells files apart, and data.source is synthetic; leave data.kinds empty")
+        if not all(kind.strip() for kind in d.kinds) or len(set(d.kinds)) < len(d.kinds):
+            raise UserError(f"data.kinds is {d.kinds}; give different words, such as helpful harmless")
+        if len(d.group_sizes) != len(d.kinds) or min(d.group_sizes) < 0 or not any(d.group_sizes):
+            raise UserError(
+                f"data.group_sizes is {d.group_sizes}; with data.kinds {d.kinds} it must say how many clients hold "
+                f"each, such as {' '.join(['5'] * len(d.kinds))}"
+            )
+    if d.pairs_per_client < 0 or (d.pairs_per_client and not d.kinds):
+        raise UserError(
+            f"data.pairs_per_client is {d.pairs_per_client}; it must be 0 without data.kinds, else not negative"
+        )
+    if config.objective == "variational":
+        _validate_variational(config)
     if config.clients.clients_per_actor < 0:
         raise UserError(f"clients.clients_per_actor is {config.clients.clients_per_actor}; 0 means all clients in one")

@@ -23,8 +23,8 @@ from raypref.algorithms.base import State, starts
 from raypref.algorithms.centralized import CL
 from raypref.algorithms.fedvpa_gp import FedVPAState
 from raypref.clients.pool import InProcess, Inputs, Pool
-from raypref.clients.protocol import Personalized, Usage
-from raypref.clients.seen import parted
+from raypref.clients.protocol import Clients, Personalized, Usage
+from raypref.clients.seen import parted, unseen
 from raypref.config import RunConfig, UserError, nearest, validate
 from raypref.data.encode import choice_tokens, encode_federation
 from raypref.data.load import load
@@ -118,7 +118,7 @@ def prepare_like(inputs: Inputs, config: RunConfig) -> Inputs:
 def records(inputs: Inputs, saved: Saved) -> Iterator[Record]:
     """The run: communication rounds, the initialization, personalization of every client stack by stack."""
     with contextlib.closing(connect(inputs)) as clients:
-        participants, unseen = parted(clients)
+        participants, newcomers = parted(clients)
         algorithm = ALGORITHMS[inputs.config.algorithm](inputs.config, participants)
         # 1. The global phase, of the seen clients alone.
         state = saved.state or algorithm.init()
@@ -126,9 +126,9 @@ def records(inputs: Inputs, saved: Saved) -> Iterator[Record]:
         while state.round < algorithm.rounds:
             state, metrics = algorithm.round(state)
             used = saved.used.add(clients.used)
-            yield RoundDone(state, metrics, used, seen(inputs, algorithm, state, clients))
+            yield RoundDone(state, metrics, used, seen(inputs, algorithm, state, participants))
         # 2. What each client starts from.
-        start = starts(algorithm, state, unseen)
+        start = starts(algorithm, state, newcomers)
         yield PersonalizationStarts(start)
         # 3. Personalization, no further communication.
         for stack in clients.stacks():
@@ -136,7 +136,7 @@ def records(inputs: Inputs, saved: Saved) -> Iterator[Record]:
                 yield clients.personalize(stack, start.expand(len(stack), -1) if start.dim() == 1 else start[stack])
 
 
-def seen(inputs: Inputs, algorithm: Any, state: Any, clients: Pool) -> dict[str, np.ndarray] | None:
+def seen(inputs: Inputs, algorithm: Any, state: Any, clients: Clients) -> dict[str, np.ndarray] | None:
     """What people are shown of the latent space after a round, where the configuration asks for it."""
     config, every = inputs.config, inputs.config.variational.every
     if config.objective != "variational" or not every:
@@ -209,6 +209,7 @@ def run(
             say(f"note: {note}")
         state, used, personalized = store.resume(algorithm.state, inputs.data.digest)
         saved = Saved(state, used, frozenset(personalized))
+        group_of = np.delete(inputs.data.group_of, unseen(config, inputs.data.groups, inputs.data.group_of))
         if track and state is not None:  # what a kill -9 kept from being tracked
             known = track.last_step("train/loss")
             for line in store.lines():
@@ -226,7 +227,7 @@ def run(
                         what = "blocks of steps" if issubclass(algorithm, CL) else "rounds"
                         shown.next(record.rounds, what, record.state.round)
                     case RoundDone():
-                        metrics = record.metrics | latent_metrics(record.latent, inputs.data.group_of)
+                        metrics = record.metrics | latent_metrics(record.latent, group_of)
                         store.round(record.state, metrics, record.used, seconds, record.latent)
                         shown.advance(1, f"loss {metrics['train/loss']:.3f}")
                         if track:

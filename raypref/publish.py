@@ -13,6 +13,7 @@ import numpy as np
 from raypref import checkpoint
 from raypref.config import flatten
 from raypref.evaluation import diagnostics, papers, report, tables
+from raypref.evaluation.curve import seen_and_unseen
 from raypref.results import Store
 
 
@@ -26,9 +27,10 @@ def publish(store: Store, track: Any | None = None) -> None:
     assigned = [(line["round"], line["assignment"]) for line in store.lines() if line.get("assignment")]
     if assigned:
         rounds, groups = zip(*assigned, strict=True)
-        value = {"clients": result["clients"], "true": result["groups"], "rounds": rounds, "assignment": groups}
+        seen, _ = seen_and_unseen(result)
+        value = {"clients": seen["clients"], "true": seen["groups"], "rounds": rounds, "assignment": groups}
         checkpoint.write_bytes(folder / "groups.json", json.dumps(value).encode())
-        report.groups_figure(rounds, groups, folder / "groups.png", result["groups"], title=result["algorithm"])
+        report.groups_figure(rounds, groups, folder / "groups.png", seen["groups"], title=result["algorithm"])
     if track is None:
         return
     for step, values in [*enumerate_marks(result), *diagnosed(result)]:
@@ -45,14 +47,16 @@ def publish(store: Store, track: Any | None = None) -> None:
 
 
 def enumerate_marks(result: dict[str, Any]) -> list[tuple[int, dict[str, float]]]:
-    """(local steps t, mean over clients of every metric on both held-out folds) at each mark."""
+    """(local steps t, mean over clients of every metric on both held-out folds) at each mark; the unseen ones apart."""
     return [
         (
             mark,
             {
-                f"personalization/{fold}_{name}": float(np.mean([client[i] for client in values]))
+                f"personalization/{which}{fold}_{name}": float(np.mean([client[i] for client in values]))
+                for which, part in zip(("", "unseen_"), seen_and_unseen(result), strict=True)
+                if part is not None
                 for fold in ("validation", "test")
-                for name, values in result[fold].items()
+                for name, values in part[fold].items()
             },
         )
         for i, mark in enumerate(result["marks"])
@@ -62,6 +66,7 @@ def enumerate_marks(result: dict[str, Any]) -> list[tuple[int, dict[str, float]]
 def diagnosed(result: dict[str, Any]) -> list[tuple[int, dict[str, float]]]:
     """(local steps t, numbers of S2's diagnostics): P^t on both sets at every mark where 0 is one of them, gradient
     quotient, margins and headroom at each diagnosed one. What nobody has is left out."""
+    result, _ = seen_and_unseen(result)
     told: list[tuple[int, dict[str, float]]] = []
     if 0 in result["marks"]:
         curve = diagnostics.retention_curve(result)

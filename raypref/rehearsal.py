@@ -129,13 +129,13 @@ def _narrow(inputs: Inputs, costs: Costs, segment: Segment) -> Forecast:
     """The run with rows of one segment, step by step as in `raypref.experiment.records`."""
     layout = Layout((segment,))
     clients = Counting(dataclasses.replace(inputs, layout=layout), costs)
-    participants, unseen = parted(clients)
+    participants, newcomers = parted(clients)
     algorithm = ALGORITHMS[inputs.config.algorithm](inputs.config, participants)
     state = algorithm.init()
     while state.round < algorithm.rounds:
         state, _ = algorithm.round(state)
     used = clients.used  # what comes now is no communication
-    starts(algorithm, state, unseen)
+    starts(algorithm, state, newcomers)
     for stack in clients.stacks():
         clients.personalize(stack, torch.zeros(len(stack), layout.width))
     tensors, _ = checkpoint.take_apart(state)

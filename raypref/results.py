@@ -27,6 +27,7 @@ import torch
 from raypref import checkpoint
 from raypref.algorithms.base import State
 from raypref.clients.protocol import Personalized, Usage
+from raypref.clients.seen import unseen
 from raypref.config import RunConfig, UserError, from_dict, to_dict
 from raypref.data.encode import EncodedFederation
 from raypref.evaluation.curve import adjusted_rand_index
@@ -155,6 +156,7 @@ class Store:
         lines = self.lines()
         assignment = lines[-1]["assignment"] if lines else None
         known = assignment is not None and len(data.groups) > 0
+        away = unseen(self.config, data.groups, data.group_of)
         used = next((line["used"] for line in reversed(lines) if "used" in line), dataclasses.asdict(Usage()))
         took = [line["seconds"] for line in lines if "seconds" in line]
         adapter = sum(s.size for s in layout.segments if not s.name.startswith(PREFIX))
@@ -166,8 +168,9 @@ class Store:
             "clients": list(data.ids),
             "sizes": data.sizes().tolist(),
             "groups": {"names": list(data.groups), "of": data.group_of.tolist()},
+            "unseen": away.tolist(),
             "assignment": assignment,
-            "ari": adjusted_rand_index(np.asarray(assignment), data.group_of) if known else None,
+            "ari": adjusted_rand_index(assignment, np.delete(data.group_of, away)) if known else None,
             "weights": weights,
             "parameters": {"adapter": adapter, "latent": layout.width - adapter},
             **used,

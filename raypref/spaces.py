@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import itertools
 import math
@@ -14,6 +15,10 @@ from typing import Any
 from raypref.config import RunConfig, UserError, nearest, override, validate
 from raypref.rng import stream
 
+Keys = str | tuple[str, ...]
+"""A dotted key, or several whose values go together."""
+Grid = Mapping[Keys, Sequence[Any]]
+
 
 @dataclass(frozen=True)
 class Space:
@@ -23,8 +28,9 @@ class Space:
     """One line for the list of spaces."""
     base: RunConfig
     """What `python -m raypref.run NAME` runs."""
-    grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    """Dotted key -> the values to try; all combinations are trials."""
+    grid: Grid = field(default_factory=dict)
+    """Dotted key -> the values to try; all combinations are trials. Several keys as one, a tuple, vary together, and
+    their values are tuples, too: {("algorithm", "objective"): [("fedavg", "choice"), ("fedvpl", "variational")]}."""
     draws: Mapping[str, tuple[str, float, float]] = field(default_factory=dict)
     """Dotted key -> ("uniform" or "loguniform", low, high), drawn `samples` times for each point of the grid."""
     samples: int = 1
@@ -33,7 +39,7 @@ class Space:
     """Name -> dotted overrides of the base; `paper` is the paper's setting."""
     smoke: Mapping[str, Any] = field(default_factory=dict)
     """Dotted overrides that make a run last seconds (`--smoke`)."""
-    smoke_grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    smoke_grid: Grid = field(default_factory=dict)
     """The grid under `--smoke`."""
     against: tuple[str, ...] = ()
     """Algorithms that `raypref.run NAME` runs first, on the same configuration, to compare with."""
@@ -47,6 +53,25 @@ class Space:
         config = override(self.base, self.presets[preset]) if preset else self.base
         return override(config, self.smoke) if smoke else config
 
+    def without(self, given: Mapping[str, Any]) -> Space:
+        """The space with nothing left to search of the keys given. Of keys that vary together, the others keep the
+        values that go with those given; where none does, they are the base's."""
+
+        def narrowed(grid: Grid) -> dict[Keys, Sequence[Any]]:
+            left: dict[Keys, Sequence[Any]] = {}
+            for keys, values in grid.items():
+                others = tuple(key for key in _together(keys) if key not in given)
+                points = [_point(keys, value) for value in values]
+                fitting = [p for p in points if all(p[key] == given[key] for key in p if key in given)]
+                if others == _together(keys):
+                    left[keys] = values
+                elif others and fitting:
+                    left[others] = list(dict.fromkeys(tuple(point[key] for key in others) for point in fitting))
+            return left
+
+        draws = {key: spec for key, spec in self.draws.items() if key not in given}
+        return dataclasses.replace(self, grid=narrowed(self.grid), smoke_grid=narrowed(self.smoke_grid), draws=draws)
+
     def trials(self, base: RunConfig, smoke: bool = False, seeds: Sequence[int] = ()) -> Iterator[RunConfig]:
         """Every trial's configuration, in a fixed order, each once; `seeds` replaces the grid's seeds."""
         grid = dict(self.smoke_grid if smoke else self.grid)
@@ -55,7 +80,7 @@ class Space:
         draws = {} if smoke else self.draws
         seen = set()
         for point in itertools.product(*grid.values()):
-            values = dict(zip(grid, point, strict=True))
+            values = {k: v for keys, value in zip(grid, point, strict=True) for k, v in _point(keys, value).items()}
             for sample in range(self.samples if draws else 1):
                 drawn = {key: _draw(key, spec, sample) for key, spec in draws.items()}
                 config = override(base, values | drawn)
@@ -63,6 +88,19 @@ class Space:
                     validate(config)
                     seen.add(config.key)
                     yield config
+
+
+def _together(keys: Keys) -> tuple[str, ...]:
+    return (keys,) if isinstance(keys, str) else keys
+
+
+def _point(keys: Keys, value: Any) -> dict[str, Any]:
+    """One of a grid's values as dotted key -> value."""
+    if isinstance(keys, str):
+        return {keys: value}
+    if not isinstance(value, tuple) or len(value) != len(keys):
+        raise UserError(f"the grid varies {', '.join(keys)} together, so {value!r} must be {len(keys)} values, a tuple")
+    return dict(zip(keys, value, strict=True))
 
 
 def _draw(key: str, spec: tuple[str, float, float], sample: int) -> float:

@@ -97,9 +97,10 @@ def command(argv: list[str]) -> int:
     if not argv or argv[0].startswith("-"):
         return listing("sweep", argv)
     name, *rest = argv
-    space = narrowed(load_space(name), rest)
+    space = load_space(name)
     base = override(space.configured(peek(rest, "--preset"), "--smoke" in rest), {"clients.backend": "ray"})
     options = parse(Options, rest, f"python -m raypref.sweep {name}", Options(base))
+    space = narrowed(space, rest, options.config)
     if options.config.clients.backend != "ray":
         raise UserError("a sweep runs on Ray, so clients.backend must be 'ray'; raypref.run runs one trial without")
     if options.config.clients.server_cpus <= 0:
@@ -119,14 +120,11 @@ def command(argv: list[str]) -> int:
     return forecast(trials) if options.dry_run else sweep(name, space, options, trials, folder)
 
 
-def narrowed(space: Space, argv: Sequence[str]) -> Space:
-    """The space without what the command line fixes: `--experts.K 3` takes the place of a search over K."""
+def narrowed(space: Space, argv: Sequence[str], config: RunConfig) -> Space:
+    """The space without what the command line, parsed as `config`, fixes: `--experts.K 3` takes the place of a search
+    over K."""
     given = {word[2:].split("=")[0].replace("-", "_") for word in argv if word.startswith("--")}
-    searched = {
-        name: {key: values for key, values in getattr(space, name).items() if key not in given}
-        for name in ("grid", "smoke_grid", "draws")
-    }
-    return dataclasses.replace(space, **searched)
+    return space.without({key: value for key, value in flatten(dataclasses.asdict(config)).items() if key in given})
 
 
 def plan(space: Space, options: Options, folder: Path) -> list[Trial]:

@@ -12,6 +12,7 @@ import torch
 from raypref import checkpoint, experiment
 from raypref.algorithms.base import State
 from raypref.config import UserError, override, to_dict
+from raypref.evaluation.latent import Latent
 from raypref.results import Store, doubts, safe_name
 from raypref.rng import stream
 
@@ -111,6 +112,40 @@ def test_stop_at_a_known_place_then_resume(tiny, tmp_path, whole, stop):
         experiment.run(tiny, tmp_path, bar=Bar, adapters=False)
     again = experiment.run(tiny, tmp_path, adapters=False)
     assert measured(again) == measured(whole[0])
+
+
+def test_a_variational_run_stopped_between_rounds_goes_on_as_if_it_had_not_been(tiny, tmp_path):
+    """State has statistics, peers, log-weights and labels beside θ; what was shown of later rounds is shown once."""
+
+    class Stop(Exception):
+        pass
+
+    class Bar:
+        def __init__(self, total, label, done):
+            self.seen = 0
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            pass
+
+        def advance(self, n, note=""):
+            self.seen += 1
+            if self.seen == 3:
+                raise Stop
+
+    config = override(tiny, {"algorithm": "fedvpa_gp", "objective": "variational", "variational.every": 1})
+    whole = experiment.run(config, tmp_path / "whole", adapters=False)
+    with pytest.raises(Stop):
+        experiment.run(config, tmp_path / "cut", bar=Bar, adapters=False)
+    again = experiment.run(config, tmp_path / "cut", adapters=False)
+    assert measured(again) == measured(whole) and again["probes"] == whole["probes"]
+    one, other = (Latent.load(tmp_path / where / "latent.npz") for where in ("whole", "cut"))
+    assert one.rounds.tolist() == other.rounds.tolist() == [1, 2, 3, 4]
+    assert np.array_equal(one.mu, other.mu)
+    assert whole["parameters"]["adapter"] > 0 < whole["parameters"]["latent"]
+    assert "latent/active_units" in Store(tmp_path / "cut", config).lines()[-1]["metrics"]
 
 
 def test_another_configuration_is_refused(tiny, tmp_path):

@@ -1,4 +1,4 @@
-"""Every experiment of the paper's, small: its sweep on real Ray, then all tables and figures from what MLflow holds."""
+"""Every experiment of the papers, small: its sweep on real Ray, then S2's tables and figures from what MLflow holds."""
 
 import pytest
 import ray
@@ -6,6 +6,13 @@ import ray
 from raypref import compare, sweep
 
 SPACES = ("main_results", "imbalance", "k_robustness", "phase2_start", "local_steps")
+
+S1_SPACES = {
+    "client_count": ("fedbiscuit", "fedvpl", "fedvpa_gp"),
+    "client_ratio": ("fedbiscuit", "fedvpl", "fedvpa_gp"),
+    "unseen": ("fedbiscuit", "fedvpl", "fedvpa_gp"),
+    "ablation": ("fedvpl", "fedvpl_ortho", "fedvpl_prior", "fedvpa_gp"),
+}
 
 
 @pytest.mark.slow
@@ -29,3 +36,18 @@ def test_smoke_sweeps_fill_the_tables_and_figures(tiny_base, tmp_path, monkeypat
             assert (out / f"figure{number}.{kind}").exists(), told
     table3 = (out / "table3.md").read_text()
     assert all(name in table3 for name in ("Local", "CL", "Multi CL", "FL", "FedBiscuit", "Soft-FL", "FedGD"))
+
+
+@pytest.mark.slow
+def test_smoke_sweeps_of_s1(tiny_base, tmp_path, monkeypatch):
+    """Its counts, ratios, unseen clients and ablation; each ranks its methods."""
+    monkeypatch.chdir(tmp_path)
+    small = ["--smoke", "--no-track", "--model.base", str(tiny_base), "--model.lora-r", "2"]
+    try:
+        for name in ("fedvpa_gp", "fedvpl", *S1_SPACES):
+            assert sweep.command([name, *small]) == 0
+    finally:
+        ray.shutdown()
+    told = {name: (tmp_path / "runs" / f"{name}-smoke" / "sweep.md").read_text() for name in S1_SPACES}
+    for name, methods in S1_SPACES.items():
+        assert all(method in told[name] for method in methods), told[name]

@@ -40,6 +40,37 @@ S2_A2 = {
 """S2, A.2 (and 2.3), typed in a second time, beside the words that say so."""
 
 
+S1_TABLE_4 = {
+    "federation.local_steps": 30,
+    "federation.rounds": 50,
+    "variational.beta": 0.01,
+    "variational.lam": 1.0,
+    "variational.gamma": 0.1,
+    "variational.tau": 1.0,
+    "variational.scale": 5.0,
+    "variational.d": 32,
+    "variational.balanced": True,  # "Orthogonal label assignment: Balanced k-means"
+    "model.lora_r": 8,
+    "model.lora_alpha": 16.0,
+    "model.lora_dropout": 0.05,
+    "data.kinds": ("helpful", "harmless"),  # C.1.1: "along two axes: helpfulness and harmlessness
+    "data.validation": 0.1,  # Train: 80% Validation: 10% Test: 10%"
+    "data.test": 0.1,
+    "data.template": "hh",  # D.1.1
+    "federation.cohort": 5,  # "K = 10: 5 clients per round"
+    "variational.M": 2,  # 5.1: "we set the number of orthogonal prototypes to M = 2"
+    "variational.form": "printed",  # Eq. 2, Algorithm 2
+    "experts.K": 3,  # C.4: "FedBiscuit: ... (U = 3)"
+}
+"""S1, Table 4 (stage 1), 5.1 and C, typed in a second time."""
+
+S1_BASES = {  # C.2.1 and 4.4: "We use p_logit = 0.5 for Qwen-2 0.5B and 0.0 for Gemma-2B"
+    "paper": {"model.base": "Qwen/Qwen2-0.5B", "variational.logit_dropout": 0.5},
+    "gemma2b": {"model.base": "google/gemma-2b", "variational.logit_dropout": 0.0},
+}
+S1_NAMES = ["ablation", "client_count", "client_ratio", "fedvpa_gp", "fedvpl", "unseen"]
+
+
 def valid(config: RunConfig) -> None:
     """What FedGD asks of its rounds, which `validate` cannot know."""
     if config.algorithm.startswith("fedgd"):
@@ -55,7 +86,7 @@ def test_the_spaces_are_those_of_the_folder():
 def test_every_dotted_key_exists_and_every_value_fits(name):
     space = load_space(name)
     keys = itertools.chain(space.grid, space.draws, space.smoke, space.smoke_grid, *space.presets.values())
-    assert set(keys) <= FIELDS
+    assert {key for one in keys for key in ((one,) if isinstance(one, str) else one)} <= FIELDS
     for smoke, preset in itertools.product((False, True), ("", *space.presets)):
         grid = space.smoke_grid if smoke else space.grid
         trials = list(space.trials(space.configured(preset, smoke), smoke))
@@ -86,7 +117,39 @@ def test_fedgd_searches_experts_mixing_interval_and_group_sizes():
     assert len(grid["seed"]) >= 3
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("preset", S1_BASES)
+@pytest.mark.parametrize("name", S1_NAMES)
+def test_the_preset_is_s1s(name, preset):
+    flat = flatten(dataclasses.asdict(load_space(name).configured(preset)))
+    table = S1_TABLE_4 | S1_BASES[preset]
+    assert {key: flat[key] for key in table} == table
+    # Ranges by model: learning rate; and 4 to 8 pairs, accumulated over 4 to 8 steps.
+    assert 1e-5 <= flat["optim.learning_rate"] <= 1e-4 and 16 <= flat["optim.batch_size"] <= 64
+    sizes = {"client_ratio": (7, 3), "unseen": (10, 10)}.get(name, (5, 5))
+    assert (flat["data.group_sizes"], flat["federation.unseen"]) == (sizes, 5 if name == "unseen" else 0)
+
+
+def test_s1s_counts_ratios_and_ablation_are_all_tried():
+    def tried(name, *keys):
+        space = load_space(name)
+        trials = [flatten(dataclasses.asdict(c)) for c in space.trials(space.configured("paper"))]
+        return {tuple(t[key] for key in keys) for t in trials}
+
+    three = {("fedbiscuit", "choice"), ("fedvpl", "variational"), ("fedvpa_gp", "variational")}
+    # C.1.1: "K = 10: 5 clients per round; K in {50, 100}: 10 clients per round", half of each kind
+    sizes = {((5, 5), 5), ((25, 25), 10), ((50, 50), 10)}
+    found = tried("client_count", "data.group_sizes", "federation.cohort", "algorithm", "objective")
+    assert found == {(*size, *method) for size in sizes for method in three}
+    # 5.4: "70/30, 30/70, 80/20, and 20/80 ... with N = 10 clients"
+    found = tried("client_ratio", "data.group_sizes", "algorithm", "objective")
+    assert found == {(size, *method) for size in ((7, 3), (3, 7), (8, 2), (2, 8)) for method in three}
+    assert tried("unseen", "algorithm", "objective") == three
+    assert tried("ablation", "algorithm", "objective") == {
+        (name, "variational") for name in ("fedvpl", "fedvpl_ortho", "fedvpl_prior", "fedvpa_gp")
+    }
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in S1_NAMES])
 def test_the_paper_preset_is_the_papers(name):
     config = load_space(name).configured("paper")
     flat = flatten(dataclasses.asdict(config))
@@ -114,6 +177,41 @@ def test_draws_are_within_bounds_and_the_same_every_time():
     assert all(0.2 <= t.fedgd.w <= 0.8 for t in trials) and len({t.fedgd.w for t in trials}) == 50
 
 
+TOGETHER = Space(
+    "",
+    RunConfig(),
+    grid={
+        ("data.group_sizes", "federation.cohort"): [((3, 3, 2, 2), 4), ((6, 6, 4, 4), 8)],
+        ("algorithm", "experts.K"): [("fedgd", 2), ("fedgd", 4), ("fedbiscuit", 3)],
+        "seed": [0, 1],
+    },
+)
+
+
+def tried(space: Space, *keys: str) -> list[tuple]:
+    flat = [flatten(dataclasses.asdict(config)) for config in space.trials(space.base)]
+    return list(dict.fromkeys(tuple(f[key] for key in keys) for f in flat))
+
+
+def test_keys_that_vary_together():
+    assert tried(TOGETHER, "data.group_sizes", "federation.cohort") == [((3, 3, 2, 2), 4), ((6, 6, 4, 4), 8)]
+    assert tried(TOGETHER, "algorithm", "experts.K") == [("fedgd", 2), ("fedgd", 4), ("fedbiscuit", 3)]
+    assert len(list(TOGETHER.trials(TOGETHER.base))) == 2 * 3 * 2
+
+
+def test_of_keys_that_vary_together_one_may_be_given():
+    assert TOGETHER.without({"model.lora_r": 4}) == TOGETHER
+    left = TOGETHER.without({"algorithm": "fedgd", "federation.cohort": 8, "seed": 3})
+    assert left.grid == {("data.group_sizes",): [((6, 6, 4, 4),)], ("experts.K",): [(2,), (4,)]}
+    assert tried(left, "data.group_sizes", "experts.K") == [((6, 6, 4, 4), 2), ((6, 6, 4, 4), 4)]
+    assert set(TOGETHER.without({"algorithm": "fedavg", "experts.K": 5}).grid) == {
+        ("data.group_sizes", "federation.cohort"),
+        "seed",
+    }
+    # No value goes with a cohort of 7: the group sizes are the base's.
+    assert set(TOGETHER.without({"federation.cohort": 7}).grid) == {("algorithm", "experts.K"), "seed"}
+
+
 def test_given_seeds_replace_those_of_the_space():
     space = load_space("fedgd")
     trials = list(space.trials(space.configured(smoke=True), smoke=True, seeds=(7, 8, 9)))
@@ -127,6 +225,7 @@ def test_given_seeds_replace_those_of_the_space():
         ({"expert.K": [1]}, "did you mean 'experts.K'"),
         ({"experts.K": ["two"]}, "experts.K is 'two'; it must be int"),
         ({"experts.K": [0]}, "experts.K is 0; it must be at least 1"),
+        ({("experts.K", "experts.T"): [(2, 1), 4]}, "varies experts.K, experts.T together, so 4 must be 2 values"),
     ],
 )
 def test_a_mistake_in_a_space_is_told(grid, message):

@@ -57,10 +57,11 @@ def test_every_trial_has_a_folder_of_its_own_for_good(tiny_base, tmp_path):
 
 def test_a_field_that_is_given_is_not_searched():
     space = load_space("fedgd")
-    narrow = narrowed(space, ["--experts.K", "3", "--data.group-sizes", "4", "4", "--seed=5", "--no-track"])
+    argv = ["--experts.K", "3", "--data.group-sizes", "4", "4", "--seed=5", "--no-track"]
+    narrow = narrowed(space, argv, space.base)
     assert set(narrow.grid) == {"experts.T", "fedgd.w"}
     assert set(narrow.smoke_grid) == set()
-    assert narrowed(space, ["--smoke"]) == space
+    assert narrowed(space, ["--smoke"], space.base) == space
 
 
 def test_how_many_run_side_by_side():

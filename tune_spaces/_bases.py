@@ -1,6 +1,6 @@
 """Pieces that the spaces share."""
 
-from raypref.config import ClientsConfig
+from raypref.config import ClientsConfig, DataConfig, PersonalizationConfig, RunConfig
 
 TWO_ACTORS = ClientsConfig(backend="ray", clients_per_actor=20)
 """Forty clients on two actors: both cores of a small laptop."""
@@ -17,3 +17,33 @@ SMOKE: dict[str, object] = {
     "personalization.marks": (0, 2, 5),
 }
 """Seconds on a laptop: whether everything works, not how well."""
+
+OPPOSED = RunConfig(
+    algorithm="fedvpa_gp",
+    objective="variational",
+    data=DataConfig(axes=("education",), group_sizes=(5, 5)),
+    personalization=PersonalizationConfig(marks=(0,)),
+    clients=ClientsConfig(backend="ray"),
+)
+"""S1's setting on the embedded benchmark: two groups of opposed wishes in the place of helpful and harmless, and z
+inferred without a gradient step."""
+
+OPPOSED_SMOKE: dict[str, object] = {
+    **SMOKE,
+    # Whether the methods work, on data that need no download.
+    "data.source": "synthetic",
+    "data.kinds": (),
+    "data.axes": ("education",),
+    "data.group_sizes": (3, 3),
+    "data.template": "short",
+    "federation.cohort": 3,
+    "experts.K": 2,
+    "personalization.marks": (0,),
+}
+"""`SMOKE` for spaces that start from `OPPOSED`."""
+
+VARIATIONAL = [(name, "variational") for name in ("fedvpl", "fedvpl_ortho", "fedvpl_prior", "fedvpa_gp")]
+"""Values of ("algorithm", "objective"): S1's method and what it is made of (5.4)."""
+
+S1_METHODS = [("fedbiscuit", "choice"), ("fedvpl", "variational"), ("fedvpa_gp", "variational")]
+"""Values of ("algorithm", "objective"): the selectors of S1 Table 1; FedDPO trains none."""

@@ -35,3 +35,50 @@ TLDR: dict[str, object] = {
     "personalization.marks": (0, 40, 80, 120, 160, 200, 240),  # Tables 3 and 4: 0, 80 and 240
 }
 """S2's real-world setting (2.3), over what differs from `S2`."""
+
+S1: dict[str, object] = {
+    "model.base": "Qwen/Qwen2-0.5B",  # C.2.1
+    "model.dtype": "bfloat16",  # the paper does not say
+    "model.lora_r": 8,  # Table 4
+    "model.lora_alpha": 16.0,
+    "model.lora_dropout": 0.05,
+    "data.source": "Anthropic/hh-rlhf",  # C.1.1
+    "data.kinds": ("helpful", "harmless"),  # 5.1: each client holds one of the two only
+    "data.group_sizes": (5, 5),  # 5.1: half of 10 clients each
+    "data.validation": 0.1,  # C.1.1
+    "data.test": 0.1,
+    "data.template": "hh",  # D.1.1
+    "data.max_length": 1024,  # the paper does not say
+    "federation.rounds": 50,  # Table 4
+    "federation.cohort": 5,  # C.1.1: for 10 clients; 10 for 50 and 100
+    "federation.local_steps": 30,
+    "optim.learning_rate": 1e-4,  # Table 4: 1e-5 to 1e-4 by model; the smaller model gets the larger
+    "optim.weight_decay": 0.0,  # the paper does not say; nor whether it is AdamW
+    "optim.batch_size": 32,  # Table 4: 4 to 8, accumulated over 4 to 8 steps: 16 to 64 pairs an update
+    "experts.K": 3,  # C.4: FedBiscuit's U = 3
+    "experts.T": 10,  # the paper does not say
+    "variational.form": "printed",
+    "variational.lora": True,
+    "variational.responses": "joint",
+    "variational.d": 32,  # Table 4
+    "variational.features": 512,  # with `encoder`, the 0.9 M of 5.5
+    "variational.encoder": 256,
+    "variational.M": 2,  # 5.1
+    "variational.beta": 0.01,  # Table 4
+    "variational.lam": 1.0,
+    "variational.gamma": 0.1,
+    "variational.tau": 1.0,
+    "variational.scale": 5.0,
+    "variational.logit_dropout": 0.5,  # 4.4: on Qwen2-0.5B
+    "variational.balanced": True,
+    "personalization.marks": (0,),  # a client infers its z, without a gradient step
+}
+"""S1, Table 4, B and C."""
+
+S1_GEMMA: dict[str, object] = {
+    **S1,
+    "model.base": "google/gemma-2b",  # C.2.1
+    "optim.learning_rate": 1e-5,  # Table 4: see above
+    "variational.logit_dropout": 0.0,  # 4.4
+}
+"""S1's other base."""

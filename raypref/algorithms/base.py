@@ -6,12 +6,15 @@ A new paper is one file with a class of this shape and a line in `raypref.algori
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
 from torch import Tensor
 
 from raypref.clients.protocol import Clients
 from raypref.config import RunConfig
+
+if TYPE_CHECKING:
+    from raypref.clients.seen import Part
 
 Metrics = dict[str, float]
 
@@ -50,5 +53,21 @@ class Algorithm(Protocol):
         ...
 
     def initialization(self, state: Any) -> Tensor:
-        """θ^init: [D] for all clients alike, or [C, D]."""
+        """θ^init: [D] for all clients alike, those included that took no part; or [C, D], see `PerClient`."""
         ...
+
+
+class PerClient(Algorithm, Protocol):
+    """A method whose initialization is a row a client."""
+
+    def newcomers(self, state: Any, clients: Clients) -> Tensor:
+        """θ^init of U other clients, who took no part in any round, each from its own data at most: [U, D]."""
+        ...
+
+
+def starts(algorithm: Algorithm, state: Any, unseen: Part | None) -> Tensor:
+    """What every client of the pool starts its personalization from: [D], or [C, D] in the pool's order."""
+    rows = algorithm.initialization(state)
+    if unseen is None or rows.dim() == 1:
+        return rows
+    return unseen.beside(rows, cast(PerClient, algorithm).newcomers(state, unseen))

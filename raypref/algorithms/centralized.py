@@ -49,23 +49,26 @@ class CL:
     def rounds(self) -> int:
         return min(BLOCKS if self.config.clients.pooled_workers == 1 else TOGETHER, self.config.federation.rounds)
 
-    def pool_of(self) -> np.ndarray:
+    def pool_of(self, clients: Clients) -> np.ndarray:
         """int64 [C], whose data each client's joins."""
-        return np.zeros(len(self.clients.sizes), dtype=np.int64)
+        return np.zeros(len(clients.sizes), dtype=np.int64)
 
     def init(self) -> CentralizedState:
-        start = initial_row(self.clients.layout, self.config.seed).repeat(int(self.pool_of().max()) + 1, 1)
+        start = initial_row(self.clients.layout, self.config.seed).repeat(int(self.pool_of(self.clients).max()) + 1, 1)
         return CentralizedState(round=0, theta=start, moments=torch.zeros(len(start), 2, start.shape[1]))
 
     def round(self, state: CentralizedState) -> tuple[CentralizedState, Metrics]:
         begin, end = (self.steps * b // self.rounds for b in (state.round, state.round + 1))
-        pools = members(self.pool_of(), len(state.theta))
+        pools = members(self.pool_of(self.clients), len(state.theta))
         theta, moments, loss = self.clients.train_pooled(pools, state.theta, state.moments, begin, end)
         return CentralizedState(state.round + 1, theta, moments), {"train/loss": float(loss.mean())}
 
     def initialization(self, state: CentralizedState) -> Tensor:
         """θ_c^init = the model of c's pool: [C, D]."""
-        return state.theta[self.pool_of().tolist()]
+        return self.newcomers(state, self.clients)
+
+    def newcomers(self, state: CentralizedState, clients: Clients) -> Tensor:
+        return state.theta[self.pool_of(clients).tolist()]
 
 
 class MultiCL(CL):
@@ -75,5 +78,5 @@ class MultiCL(CL):
         super().__init__(config, clients)
         check_groups_known(config, clients)
 
-    def pool_of(self) -> np.ndarray:
-        return self.clients.group_of
+    def pool_of(self, clients: Clients) -> np.ndarray:
+        return clients.group_of

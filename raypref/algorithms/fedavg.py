@@ -80,7 +80,7 @@ def check_cohort(config: RunConfig, clients: Clients) -> None:
     count = len(clients.sizes)
     if config.federation.cohort > count:
         raise UserError(
-            f"federation.cohort is {config.federation.cohort} but there are {count} clients; "
+            f"federation.cohort is {config.federation.cohort} but there are {count} {_seen(config)}clients; "
             f"set --federation.cohort to at most {count}"
         )
 
@@ -89,7 +89,13 @@ def check_experts(config: RunConfig, clients: Clients) -> None:
     """`UserError` where there are more experts than clients."""
     K, count = config.experts.K, len(clients.sizes)
     if count < K:
-        raise UserError(f"experts.K is {K} but there are {count} clients; set --experts.K to at most {count}")
+        raise UserError(
+            f"experts.K is {K} but there are {count} {_seen(config)}clients; set --experts.K to at most {count}"
+        )
+
+
+def _seen(config: RunConfig) -> str:
+    return "seen " if config.federation.unseen else ""
 
 
 def check_groups_known(config: RunConfig, clients: Clients) -> None:

@@ -77,7 +77,7 @@ class FedBiscuit:
         K, pi, moved = self.config.experts.K, np.asarray(state.assignment), 0
         # 15-26. Reassignment by validation loss, then size balancing.
         if (state.round - self.warm_up) % self.config.experts.T == 0:
-            losses = self.losses(state.theta)
+            losses = self.losses(state.theta, self.clients)
             pi = balance(lowest_loss(losses), losses)
             moved = int(np.sum(pi != np.asarray(state.assignment)))
         # 27-34. S_r, uniform; each client trains the expert of its own cluster.
@@ -88,14 +88,18 @@ class FedBiscuit:
         theta = combine(residual_weights(pi[returned.cohort], p, K), torch.cat([state.theta, returned.rows]))
         # 39-43. At the end each client chooses the expert of its lowest validation loss, without balancing.
         if state.round + 1 == self.rounds:
-            pi = lowest_loss(self.losses(theta))
+            pi = lowest_loss(self.losses(theta, self.clients))
         metrics = {"train/loss": float(returned.loss.mean()), "groups/moved": float(moved)}
         return FedBiscuitState(state.round + 1, theta, pi.tolist()), metrics
 
-    def losses(self, theta: Tensor) -> np.ndarray:
+    def losses(self, theta: Tensor, clients: Clients) -> np.ndarray:
         """ℓ_{c,k} = ValLoss(θ_k, D_val^c), [K, C]."""
-        return self.clients.evaluate(theta, "validation")["loss"]
+        return clients.evaluate(theta, "validation")["loss"]
 
     def initialization(self, state: FedBiscuitState) -> Tensor:
         """θ_c^init = θ_{π*_c}^(R) (line 45): [C, D]."""
         return state.theta[state.assignment]
+
+    def newcomers(self, state: FedBiscuitState, clients: Clients) -> Tensor:
+        """The expert of each one's lowest validation loss, as lines 39-43."""
+        return state.theta[lowest_loss(self.losses(state.theta, clients)).tolist()]

@@ -54,7 +54,7 @@ class SoftFL:
         norms = self.clients.weight_norms()
         c = self.config
         theta = orthogonal_init(self.clients.layout, c.experts.K, norms, c.soft_fl.epsilon, c.soft_fl.jitter, c.seed)
-        return SoftFLState(round=0, theta=theta, w=self.update_soft_weights(theta))
+        return SoftFLState(round=0, theta=theta, w=self.update_soft_weights(theta, self.clients))
 
     def round(self, state: SoftFLState) -> tuple[SoftFLState, Metrics]:
         r, w = state.round + 1, state.w.numpy()
@@ -71,16 +71,20 @@ class SoftFL:
         theta = torch.where(torch.from_numpy(Z > 0)[:, None], mean, state.theta)
         # 14-16. Refresh the weights every T rounds and at R.
         refresh = r % self.config.experts.T == 0 or r == self.rounds
-        weights = self.update_soft_weights(theta) if refresh else state.w
+        weights = self.update_soft_weights(theta, self.clients) if refresh else state.w
         # The effective number of experts a client draws on: K where its weights are uniform, 1 where they are hard.
         effective = float((1.0 / (weights**2).sum(0)).mean())
         metrics = {"train/loss": float(returned.loss.mean()), "experts/effective": effective}
         return SoftFLState(r, theta, weights), metrics
 
-    def update_soft_weights(self, theta: Tensor) -> Tensor:
+    def update_soft_weights(self, theta: Tensor, clients: Clients) -> Tensor:
         """UpdateSoftWeights (lines 25-31): [K, C] float64."""
-        return torch.from_numpy(soft_weights(self.clients.evaluate(theta, "validation")["accuracy"]))
+        return torch.from_numpy(soft_weights(clients.evaluate(theta, "validation")["accuracy"]))
 
     def initialization(self, state: SoftFLState) -> Tensor:
         """θ_c^init = Σ_k w_{k,c} θ_k^(R) (line 20): [C, D]."""
         return combine(state.w.numpy().T, state.theta)
+
+    def newcomers(self, state: SoftFLState, clients: Clients) -> Tensor:
+        """The same with the weights that lines 25-31 give them."""
+        return combine(self.update_soft_weights(state.theta, clients).numpy().T, state.theta)

@@ -20,7 +20,7 @@ from raypref.models import latent
 from raypref.models.layout import Layout
 from raypref.models.selector import Dropout
 from raypref.objectives import variational as vi
-from raypref.objectives.choice import choice_loss, margins, order_margins, pair_margins
+from raypref.objectives.choice import choice_loss, margins, metrics, order_margins
 from raypref.rng import stream, torch_stream
 
 if TYPE_CHECKING:
@@ -261,10 +261,10 @@ class Variational:
             ]
             for i, (c, states) in enumerate(contexts)
         ]
-        found = {"context_accuracy": np.array([[pair_accuracy(m) for m in own] for own in by_size])}
+        found = {"context_accuracy": np.array([[float(metrics(m)["accuracy"]) for m in own] for own in by_size])}
         if self.options.form == "printed":
             leaked = [self.leaked_margins(rows[i], states) for i, states in enumerate(tested)]
-            found["leaked_accuracy"] = np.array([pair_accuracy(m) for m in leaked])
+            found["leaked_accuracy"] = np.array([float(metrics(m)["accuracy"]) for m in leaked])
         return found
 
     def leaked_margins(self, row: Tensor, states: States) -> Tensor:
@@ -407,11 +407,6 @@ def weigh(out: Tensor, e: Tensor) -> Tensor:
     2]."""
     difference = (out * (e[..., 0, :] - e[..., 1, :])).sum(-1) / out.shape[-1] ** 0.5
     return torch.stack([difference, -difference], dim=-1) / 2
-
-
-def pair_accuracy(m: Tensor) -> float:
-    """Share of pairs whose margin, the mean over both orders, is above 0: [N, 2] -> a number."""
-    return float((pair_margins(m) > 0).double().mean())
 
 
 def _spans(folds: Sequence[EncodedFold], parts: Sequence[np.ndarray], ids: Tensor) -> Tensor:

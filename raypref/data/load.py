@@ -2,7 +2,8 @@
 
 Columns are TRL's preference format: `prompt`, `chosen`, `rejected`, as text or as conversations, the prompt explicit or
 within the responses; beside them a column that names the person. Two other forms are known by their columns: OpenAI's
-TL;DR comparisons, and pairs without people as `python -m raypref.data synthesize` writes them.
+TL;DR comparisons, and pairs without people as `python -m raypref.data synthesize` writes them. Files that hold one kind
+of pair each, without people, are dealt to clients of one kind each (S1 5.1: HH-RLHF).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple
+from pathlib import Path
 from typing import Any, cast
 
 from raypref.config import DataConfig, UserError, nearest
@@ -39,6 +41,13 @@ COMPARISONS = frozenset({"info", "summaries", "choice", "worker"})
 SYNTHESIZED = frozenset({"prompt", "axis", "first", "second"})
 """Columns by which pairs without people are known: the answers in the axis's first pole and in its second."""
 
+HH = "Anthropic/hh-rlhf"
+"""The hub's HH-RLHF (Bai et al. 2022; the data of S1 5.1)."""
+
+HH_FOLDERS = "helpful-base+harmless-base"
+"""What is read of it for `data.kinds`: S1 does not say which; the other folders are helpful pairs of later models."""
+
+REPEATED = "the same pair as another row"
 NO_PROMPT = "the prompt is missing or empty"
 NO_RESPONSE = "a response is missing or empty"
 NO_TEXT = "a prompt or response is neither text nor a conversation"
@@ -269,27 +278,31 @@ def source(config: DataConfig, seed: int) -> tuple[DataConfig, list[str], Iterat
     """Column names and rows of the source, and the configuration with the names of the columns that are then there.
 
     Rows of TL;DR's comparisons gain TRL's columns; pairs without people become those of the clients that
-    `data.group_sizes`, `data.pairs_per_axis` and `data.axes` describe, dealt by `seed`.
-    Raises `UserError` where files are of different forms.
+    `data.group_sizes`, `data.pairs_per_axis` and `data.axes` (or `data.kinds`) describe, dealt by `seed`.
+    Raises `UserError` where files are of different forms, or not of the kinds.
     """
     if config.source == "synthetic":
         from raypref.data.synthetic import generate
 
         made = generate(config.group_sizes, config.pairs_per_axis, config.axes, seed)
         return dataclasses.replace(config, **SYNTHETIC), [*SYNTHETIC.values(), "axis"], iter(made)
-    found = sources.tables(config.source)
+    found = sources.tables(f"{HH}:{HH_FOLDERS}" if config.kinds and config.source == HH else config.source)
     _of_one_form(config, found)
     columns = list(dict.fromkeys(column for table in found for column in table.columns))
-    rows = (row for table in found for row in table.rows())
+    if config.kinds:
+        rows = _dealt_by_kind(_by_kind(config, found), config, seed)
+        config = dataclasses.replace(config, client_column="client_id", group_column="group")
+        return config, list(dict.fromkeys([*columns, "client_id", "group"])), rows
+    plain = (row for table in found for row in table.rows())
     if config.chosen_column not in columns:
         if set(columns) >= SYNTHESIZED:
             config = dataclasses.replace(config, **SYNTHETIC)
-            return config, [*SYNTHETIC.values(), "axis"], _dealt(rows, config, seed)
+            return config, [*SYNTHETIC.values(), "axis"], _dealt(plain, config, seed)
         if set(columns) >= COMPARISONS:
             # A column that is there keeps its meaning, such as another one for data.client_column.
             names = [n for n in ("client_id", "prompt", "chosen", "rejected") if n not in columns]
-            return config, [*columns, *names], (_comparison(row) for row in rows)
-    return config, columns, rows
+            return config, [*columns, *names], (_comparison(row) for row in plain)
+    return config, columns, plain
 
 
 def some(items: Sequence[object], most: int = 5) -> str:
@@ -356,7 +369,7 @@ def _dealt(rows: Iterable[Row], config: DataConfig, seed: int) -> Iterator[Row |
             continue
         pool, key = pools.setdefault(_name(row.get("axis")), {}), pair_key(*astuple(pair))
         if key in pool:
-            yield Unusable("the same pair as another row")
+            yield Unusable(REPEATED)
         pool[key] = min(pair, pool.get(key, pair), key=astuple)  # the smallest, so that order does not matter
     try:
         least = functools.partial(least_per_axis, config)
@@ -365,6 +378,76 @@ def _dealt(rows: Iterable[Row], config: DataConfig, seed: int) -> Iterator[Row |
         raise UserError(f"{config.source}: {error}") from error
     yield from dealt
     yield from [None] * (sum(map(len, pools.values())) - len(dealt))
+
+
+def _by_kind(config: DataConfig, tables: Sequence[sources.Table]) -> list[tuple[str, str, sources.Table]]:
+    """(kind, name within the source, table) by the names; the kind is '' where none is in the name.
+
+    Raises `UserError` for a name with several kinds, a kind without a table, a column that is missing, and for people.
+    """
+    root, named = str(Path(config.source).expanduser()), []
+    for table in tables:
+        name = table.name.removeprefix(root).lstrip("/") or Path(table.name).name
+        kinds = [kind for kind in config.kinds if kind.lower() in name.lower()]
+        if len(kinds) > 1:
+            raise UserError(
+                f"{config.source}: the name {name!r} has several of data.kinds: {some(kinds)}; give each kind files or "
+                "folders of its own, or words that tell them apart"
+            )
+        named.append(("".join(kinds), name, table))
+        if not kinds:
+            continue
+        if config.client_column in table.columns:
+            raise UserError(
+                f"{table.name} names people in column {config.client_column!r}, and data.kinds deals pairs without "
+                "people; leave data.kinds empty, or the column unused with --data.client-column ''"
+            )
+        for flag, column in (("chosen-column", config.chosen_column), ("rejected-column", config.rejected_column)):
+            if column not in table.columns:
+                raise _missing(table.name, column, flag, table.columns, sources.wrapped(table.rows()))
+    for kind in config.kinds:
+        if kind not in [found for found, _, _ in named]:
+            raise UserError(
+                f"{config.source}: no file or folder has {kind!r} (of data.kinds) in its name; there are: "
+                f"{some([name for _, name, _ in named])}"
+            )
+    return named
+
+
+def _dealt_by_kind(
+    tables: Iterable[tuple[str, str, sources.Table]], config: DataConfig, seed: int
+) -> Iterator[Row | Unusable | None]:
+    """Each kind's distinct pairs as rows of its `data.group_sizes` clients, in numbers that differ by one at most
+    (S1 5.1); all rows of a pair go to one client. What is not dealt is told, too."""
+    from raypref.data.synthetic import shuffled
+
+    columns = (config.prompt_column, config.chosen_column, config.rejected_column)
+    pools: dict[str, dict[bytes, list[Row]]] = {kind: {} for kind in config.kinds}
+    for kind, name, table in tables:
+        for row in table.rows():
+            try:
+                if not kind:
+                    raise Unusable(f"{name} is of none of the kinds {', '.join(config.kinds)}")
+                pair = extract(*(row.get(column) for column in columns))
+            except Unusable as reason:
+                yield reason
+                continue
+            pools[kind].setdefault(pair_key(*astuple(pair)), []).append(row)
+    for kind, clients in zip(config.kinds, config.group_sizes, strict=True):
+        pool = pools[kind]
+        if len(pool) < clients:
+            raise UserError(
+                f"{config.source}: {clients} clients of {kind!r} need as many pairs, and {len(pool)} are usable; lower "
+                "data.group_sizes, or see `python -m raypref.data check` with fewer"
+            )
+        wanted = clients * (config.pairs_per_client or len(pool))
+        digits = max(2, len(str(clients - 1)))
+        for i, key in enumerate(shuffled(pool, seed)):
+            if i < wanted:
+                client = f"{kind}-{i % clients:0{digits}d}"
+                yield from ({**row, "client_id": client, "group": kind} for row in pool[key])
+            else:
+                yield from [None, *(Unusable(REPEATED) for _ in pool[key][1:])]
 
 
 def _missing(source: str, name: str, flag: str, columns: Sequence[str], wrapped: str = "") -> UserError:

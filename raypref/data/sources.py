@@ -31,11 +31,12 @@ class Table:
     rows: Callable[[], Iterator[Row]]
     """Iterates anew at every call, from the disk."""
     name: str
-    """Of the file, or of the hub data set's split."""
+    """Of the file, or of the hub data set's split, behind its configuration or folder: `helpful-base/train`."""
 
 
 def tables(name: str) -> list[Table]:
-    """The source called `name`: a file, a folder of files of one kind, or a hub id as `OWNER/NAME[:CONFIGURATION]`.
+    """The source called `name`: a file, a folder of files of one format, or a hub id as `OWNER/NAME[:CONFIGURATION]`
+    or `OWNER/NAME:FOLDER+FOLDER`.
 
     Raises `UserError` with one line on whatever cannot be read.
     """
@@ -256,12 +257,16 @@ def _hub(name: str) -> list[Table]:
 
     try:
         try:
-            loaded = datasets.load_dataset(repository, configuration or None)
+            if "+" in configuration:  # folders of a repository without configurations, such as HH-RLHF's
+                loaded = {part: datasets.load_dataset(repository, data_dir=part) for part in configuration.split("+")}
+            else:
+                loaded = {configuration: datasets.load_dataset(repository, configuration or None)}
         except RuntimeError as error:
             # TL;DR's comparisons come with a Python script, which `datasets` does not run since version 4.
             if "scripts are no longer supported" not in str(error):
                 raise
-            loaded = datasets.load_dataset(repository, data_dir=configuration or None, revision=EXPORT)
+            exported = datasets.load_dataset(repository, data_dir=configuration or None, revision=EXPORT)
+            loaded = {configuration: exported}
     except Exception as error:  # of many kinds: network, authentication, parsing, schema
         cause = " ".join(str(error.__cause__ or error).split())
         several = re.search(r"Config name is missing.*?\[(.*?)\]", cause)
@@ -276,8 +281,9 @@ def _hub(name: str) -> list[Table]:
             f"local path ({', '.join(READERS)})"
         ) from error
     return [
-        Table(tuple(split.column_names), lambda split=split: _hub_rows(split), str(part))
-        for part, split in loaded.items()
+        Table(tuple(split.column_names), lambda split=split: _hub_rows(split), f"{where}/{part}".lstrip("/"))
+        for where, splits in loaded.items()
+        for part, split in splits.items()
     ]
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple
 from typing import TypeVar
 
@@ -402,11 +402,16 @@ def deal(
     rows = []
     for axis in axes:
         pool = pools.get(axis, {})
-        hands = iter(sorted(pool, key=lambda key: hashlib.blake2b(b"deal %d " % seed + key).digest()))
+        hands = iter(shuffled(pool, seed))
         for name, group, poles in everyone:
             for pair in (pool[key] for key in itertools.islice(hands, pairs_per_axis)):
                 rows.append(_row(name, group, axis, poles[axis], *astuple(pair)))
     return rows
+
+
+def shuffled(keys: Iterable[bytes], seed: int) -> list[bytes]:
+    """Keys of pairs in the order in which `seed` deals them, whatever their own."""
+    return sorted(keys, key=lambda key: hashlib.blake2b(b"deal %d " % seed + key).digest())
 
 
 def most_clients(pairs: int, least: Callable[[int], int], most: int) -> int:

@@ -7,7 +7,7 @@ judge (an empty fold) has nan in its row; it is left out of every statistic, and
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,38 @@ def summary(
             name: kept[group == g].mean(axis=0).tolist() for g, name in enumerate(names) if (group == g).any()
         }
     return statistics
+
+
+def seen_and_unseen(result: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """A finished run's result over the clients that trained, and over its unseen ones (None without any): the one place
+    that keeps them apart, for whatever is averaged over clients.
+
+    Both have the form of the result itself, with the clients at `unseen` left out, or they alone. `assignment` and
+    `ari`, which are of the seen clients, are None in the other.
+    """
+    away = set(result.get("unseen", ()))
+    if not away:
+        return dict(result), None
+    there = [c for c in range(len(result["test"]["accuracy"])) if c not in away]
+    return _of(result, there), _of(result, sorted(away)) | {"assignment": None, "ari": None}
+
+
+def _of(result: Mapping[str, Any], clients: Sequence[int]) -> dict[str, Any]:
+    """The result of these clients alone."""
+
+    def of(values: Sequence[Any]) -> list[Any]:
+        return [values[c] for c in clients]
+
+    told = dict(result) | {"unseen": []}
+    told |= {name: of(result[name]) for name in ("clients", "sizes") if name in result}
+    told["groups"] = {**result["groups"], "of": of(result["groups"]["of"]) if result["groups"]["of"] else []}
+    for name in ("test", "validation", "margins", "probes"):
+        told[name] = {what: of(values) for what, values in result.get(name, {}).items()}
+    told["diagnostics"] = [
+        {what: values if what == "mark" else of(values) for what, values in found.items()}
+        for found in result.get("diagnostics", ())
+    ]
+    return told
 
 
 def worst_tenth(values: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,13 +19,15 @@ import numpy as np
 
 from raypref.config import UserError
 from raypref.evaluation import diagnostics, figures
-from raypref.evaluation.curve import summary
+from raypref.evaluation.curve import seen_and_unseen, summary
 from raypref.evaluation.ranking import show
 from raypref.evaluation.report import Fold
 from raypref.evaluation.tables import Cell, Column, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from raypref.evaluation.latent import Latent
 
 NAMES = {
     "local": "Local",
@@ -61,8 +63,17 @@ class Found:
     config: Mapping[str, Any]
     """Flat, dotted keys."""
     result: Mapping[str, Any]
+    """Of the clients that trained, whatever was read (`raypref.evaluation.curve.seen_and_unseen`)."""
     groups: Mapping[str, Any] | None = None
     """Its groups.json, where the method groups clients."""
+    latent: Latent | None = None
+    """Its latent.npz, where it recorded its clients' posteriors."""
+    unseen: Mapping[str, Any] | None = field(init=False)
+    """The result of the others, who took no part in training; None without any."""
+
+    def __post_init__(self) -> None:
+        for name, part in zip(("result", "unseen"), seen_and_unseen(self.result), strict=True):
+            object.__setattr__(self, name, part)
 
     @property
     def seed(self) -> int:
@@ -72,7 +83,8 @@ class Found:
     def setting(self) -> str:
         """`balanced` or `imbalanced`, by `data.group_sizes` (S2 2.3); `real` where the clients are not dealt so."""
         sizes = list(self.config["data.group_sizes"])
-        dealt = [self.result["groups"]["of"].count(g) for g in range(len(self.result["groups"]["names"]))]
+        of = [g for part in (self.result, self.unseen) if part for g in part["groups"]["of"]]
+        dealt = [of.count(g) for g in range(len(self.result["groups"]["names"]))]
         if self.config["data.source"] != "synthetic" and dealt != sizes:
             return "real"
         return "balanced" if len(set(sizes)) == 1 else "imbalanced"
@@ -352,9 +364,12 @@ def describe(runs: Sequence[Found]) -> str:
 
 
 def _data(run: Found) -> str:
-    if run.setting == "real":
-        return PurePath(run.config["data.source"]).name
-    return f"{'/'.join(map(str, run.config['data.group_sizes']))} clients ({run.config['data.source']})"
+    data = PurePath(run.config["data.source"]).name
+    if run.setting != "real":
+        data = f"{'/'.join(map(str, run.config['data.group_sizes']))} clients ({run.config['data.source']})"
+    if run.unseen is None:
+        return data
+    return f"{data}, of whom {run.config['federation.unseen']} of each group took no part in training"
 
 
 def steps(runs: Iterable[Found], wanted: int = WANTED) -> tuple[int, int]:

@@ -14,6 +14,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from raypref.evaluation.curve import seen_and_unseen
+
 BEST = {"accuracy": 1, "order_accuracy": 1, "agreement": 1, "loss": -1}
 """Metrics that can rank, and their sign: more is better, or less."""
 
@@ -41,8 +43,9 @@ class Line:
 
 
 def last(result: Mapping[str, Any], fold: Literal["validation", "test"], metric: str) -> float:
-    """Mean over clients of a metric at the last mark, of a finished run."""
-    return float(np.mean([client[-1] for client in result[fold][metric]]))
+    """Mean over the clients that trained of a metric at the last mark, of a finished run."""
+    seen, _ = seen_and_unseen(result)
+    return float(np.mean([client[-1] for client in seen[fold][metric]]))
 
 
 def varying(configs: Sequence[Mapping[str, Any]]) -> list[str]:

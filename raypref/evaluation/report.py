@@ -9,11 +9,11 @@ import csv
 import io
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, cast
 
 import numpy as np
 
-from raypref.evaluation.curve import summary
+from raypref.evaluation.curve import seen_and_unseen, summary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 Fold = Literal["test", "validation"]
 NONE = "–"
+UNSEEN = "unseen"
+"""A row of the clients that the run of the row above never saw."""
 # Okabe and Ito's palette (2008), told apart with any colour vision; black and its pale yellow are left out.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")
 MARKERS = "os^Dv<>"
@@ -59,6 +61,8 @@ class Result(TypedDict):
     test: Curves
     validation: Curves
     groups: Groups
+    unseen: NotRequired[list[int]]
+    """Positions of the clients that took no part in the global phase; they are never among those averaged over."""
     rounds: int
     """Rounds executed, all phases together."""
     client_steps: int
@@ -83,7 +87,9 @@ class _Column(TypedDict):
 
 
 def columns(results: Sequence[Result], marks: Sequence[int], at: int, fold: Fold) -> list[_Column]:
-    """The table by columns, without those that nobody fills. Arguments as in `markdown`."""
+    """The table by columns, without those that nobody fills: a row a run, and beneath it one of its unseen clients,
+    where it has any. Arguments as in `markdown`."""
+    results, apart = _rows(results)
     stats = [_statistics(r, fold) for r in results]
     names = list(dict.fromkeys(name for r in results for name in r["groups"]["names"]))
 
@@ -91,15 +97,18 @@ def columns(results: Sequence[Result], marks: Sequence[int], at: int, fold: Fold
         """A column of percentages; `value(run, position of mark t)`."""
         held = [value(i, r["marks"].index(t)) if t in r["marks"] else None for i, r in enumerate(results)]
         cells = [NONE if v is None else f"{100 * v:.1f}" for v in held]
-        return _Column(header=header, cells=cells, ranks=[v if t else None for v in held], wide=wide)
+        ranks = [None if alone or not t else v for v, alone in zip(held, apart, strict=True)]
+        return _Column(header=header, cells=cells, ranks=ranks, wide=wide)
 
     def given(header: str, value: Callable[[Result], str], wide: bool = True) -> _Column:
-        return _Column(header=header, cells=[value(r) for r in results], ranks=[None] * len(results), wide=wide)
+        cells = [NONE if alone else value(r) for r, alone in zip(results, apart, strict=True)]
+        return _Column(header=header, cells=cells, ranks=[None] * len(results), wide=wide)
 
     def mean(curve: Literal["order_accuracy", "agreement"]) -> Callable[[int, int], float]:
         return lambda i, m: float(np.nanmean(np.array(results[i][fold][curve])[:, m]))
 
-    table = [given("algorithm", lambda r: r["algorithm"], wide=False)]
+    labels = [UNSEEN if alone else r["algorithm"] for r, alone in zip(results, apart, strict=True)]
+    table = [_Column(header="algorithm", cells=labels, ranks=[None] * len(results), wide=False)]
     for t in marks:
         column = measured(f"acc^{t}", lambda i, m: stats[i]["mean"][m], t)
         column["cells"] = [
@@ -140,11 +149,17 @@ def choose(results: Sequence[Result]) -> tuple[tuple[int, ...], int]:
 
 def caption(results: Sequence[Result], at: int, fold: Fold) -> str:
     """What the numbers are, in one sentence."""
-    clients = " or ".join(map(str, sorted({_statistics(r, fold)["clients"] for r in results})))
-    return (
-        f"Pair accuracy in % on the {fold} pairs after t local steps (acc^t), mean ± std over {clients} clients; "
+    rows, apart = _rows(results)
+    counts = [_statistics(r, fold)["clients"] for r in rows]
+
+    def told(alone: bool) -> str:
+        return " or ".join(map(str, sorted({n for n, own in zip(counts, apart, strict=True) if own == alone})))
+
+    words = (
+        f"Pair accuracy in % on the {fold} pairs after t local steps (acc^t), mean ± std over {told(False)} clients; "
         f"groups, worst tenth of clients and other shares at t = {at}."
     )
+    return f"{words} {UNSEEN}: the {told(True)} others, who took no part in training." if any(apart) else words
 
 
 def markdown(
@@ -181,19 +196,22 @@ def terminal(
     )
     for i, column in enumerate(shown):
         table.add_column(Text(column["header"].replace(" ", "\n", 1)), justify="right" if i else "left", no_wrap=True)
-    for row in range(len(results)):
+    for row in range(len(shown[0]["cells"])):
         table.add_row(*(Text(c["cells"][row].replace(" ", ""), "bold" if _best(c)[row] else "") for c in shown))
     return table
 
 
 def to_csv(results: Sequence[Result], fold: Fold = "test") -> str:
-    """Every number behind the tables, unrounded: one line a run and mark, shares in [0, 1], columns `group:…`."""
+    """Every number behind the tables, unrounded: one line a run and mark, shares in [0, 1], columns `group:…`; of a
+    run's unseen clients lines of their own, by a column `clients_are` that is there where any are."""
+    results, apart = _rows(results)
     names = list(dict.fromkeys(name for r in results for name in r["groups"]["names"]))
     lines: list[dict[str, Any]] = []
-    for r in results:
+    for r, alone in zip(results, apart, strict=True):
         stats = _statistics(r, fold)
         for m, t in enumerate(r["marks"]):
             line: dict[str, Any] = {"algorithm": r["algorithm"], "fold": fold, "local_steps": t}
+            line |= {"clients_are": "unseen" if alone else "seen"} if any(apart) else {}
             line["clients"] = stats["clients"]
             line |= {key: stats[key][m] for key in ("mean", "std", "low", "high", "worst_tenth")}
             line |= {f"group:{name}": stats["groups"][name][m] if name in stats["groups"] else "" for name in names}
@@ -213,9 +231,12 @@ def to_csv(results: Sequence[Result], fold: Fold = "test") -> str:
 def curve_figure(results: Sequence[Result], path: Path, fold: Fold = "test") -> None:
     """Accuracy against local steps, a PNG (S2 Figs. 2, 3).
 
-    First panel: every run's mean over clients with its 95 % interval. Then a panel a run: the mean, thick, and each
-    true group, thin; left out where groups are unknown. The runs' legend is above, the groups' below the panels.
+    First panel: every run's mean over clients with its 95 % interval, dashed that of its unseen ones. Then a panel a
+    run: the mean, thick, and each true group, thin; left out where groups are unknown. The runs' legend is above, the
+    groups' below the panels.
     """
+    both = [seen_and_unseen(r) for r in results]
+    results = [cast(Result, seen) for seen, _ in both]
     grouped = [r for r in results if len(r["groups"]["names"]) > 1]
     panels = 1 + len(grouped)
     wide = min(panels, 4)
@@ -225,6 +246,10 @@ def curve_figure(results: Sequence[Result], path: Path, fold: Fold = "test") -> 
         colour, marker = COLOURS[i % len(COLOURS)], MARKERS[(i + i // len(COLOURS)) % len(MARKERS)]
         axes[0].plot(r["marks"], _percent(s["mean"]), color=colour, marker=marker, label=r["algorithm"], lw=2, ms=4)
         axes[0].fill_between(r["marks"], _percent(s["low"]), _percent(s["high"]), color=colour, alpha=0.15, lw=0)
+        if (others := both[i][1]) is not None:
+            mean = _percent(_statistics(cast(Result, others), fold)["mean"])
+            style = {"color": colour, "marker": marker, "ls": "--", "ms": 4}
+            axes[0].plot(r["marks"], mean, label=f"{r['algorithm']}, unseen", **style)
     axes[0].set_title("mean over clients, 95 % interval", fontsize=9)
     for ax, r in zip(axes[1:], grouped, strict=False):
         s = _statistics(r, fold)
@@ -320,6 +345,12 @@ def legend(figure: Figure, axes: Iterable[Axes], side: Literal["lower", "upper"]
         if columns > 1:
             drawn.remove()
     figure.set_figwidth(width / figure.dpi)
+
+
+def _rows(results: Sequence[Result]) -> tuple[list[Result], list[bool]]:
+    """Each run's clients that trained, then its unseen ones, where it has any; and which of the two a row is."""
+    parts = [(part, i > 0) for r in results for i, part in enumerate(seen_and_unseen(r)) if part is not None]
+    return [cast(Result, part) for part, _ in parts], [alone for _, alone in parts]
 
 
 def _statistics(result: Result, fold: Fold) -> dict[str, Any]:

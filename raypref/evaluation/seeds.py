@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from raypref.evaluation.curve import summary
+from raypref.evaluation.curve import seen_and_unseen, summary
 from raypref.evaluation.ranking import show, spread
 from raypref.evaluation.report import Fold, Result, choose
 
 
 def markdown(runs: Sequence[tuple[Mapping[str, Any], Result]], fold: Fold = "test") -> str:
-    """A row a configuration, in the order in which they come: mean ± standard deviation over its seeds.
+    """A row a configuration, in the order in which they come: mean ± standard deviation over its seeds; of its unseen
+    clients, where it has any, a row of their own.
 
     runs: (what tells the configuration from the others, its result). Columns: acc^t over clients at the marks that S2
     tabulates, each true group and the worst tenth of clients at acc^10, adjusted Rand index, rounds, client steps and
@@ -21,7 +22,10 @@ def markdown(runs: Sequence[tuple[Mapping[str, Any], Result]], fold: Fold = "tes
     """
     together: dict[str, list[Result]] = {}
     for settings, result in runs:
-        together.setdefault(" ".join(show(v) for v in settings.values()) or result["algorithm"], []).append(result)
+        label = " ".join(show(v) for v in settings.values()) or result["algorithm"]
+        for name, part in zip((label, f"{label}, unseen"), seen_and_unseen(result), strict=True):
+            if part is not None:
+                together.setdefault(name, []).append(cast(Result, part))
     marks, at = choose([result for _, result in runs])
     groups = list(dict.fromkeys(name for _, r in runs for name in r["groups"]["names"]))
     head = [" / ".join(key.rsplit(".", 1)[-1] for key in runs[0][0]) or "algorithm"]

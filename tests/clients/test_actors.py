@@ -9,6 +9,7 @@ import torch
 from raypref import checkpoint, experiment
 from raypref.clients import actors
 from raypref.config import UserError, override
+from raypref.evaluation.latent import Latent
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +34,22 @@ def test_ray_is_in_process_bit_for_bit(tiny, tmp_path, cluster, few, per_actor, 
         assert here[fold] == there[fold]
     assert here["assignment"] == there["assignment"]
     assert here["bytes_up"] == there["bytes_up"]
+
+
+def test_the_variational_objective_is_the_same_over_actors(tiny, tmp_path, cluster):
+    """With everything that it sends beside rows: contexts, statistics, posteriors, probes."""
+    config = override(
+        tiny,
+        {"algorithm": "fedvpa_gp", "objective": "variational", "variational.every": 2, "clients.clients_per_actor": 5}
+        | {"clients.stack": 3},
+    )
+    here = experiment.run(config, tmp_path / "here", adapters=False)
+    there = experiment.run(override(config, {"clients.backend": "ray"}), tmp_path / "there", adapters=False)
+    for name in ("test", "probes", "assignment", "bytes_up", "bytes_down"):
+        assert here[name] == there[name]
+    one, other = (Latent.load(tmp_path / where / "latent.npz") for where in ("here", "there"))
+    assert one.rounds.tolist() == [1, 2, 4]
+    assert np.array_equal(one.mu, other.mu) and np.array_equal(one.prototypes, other.prototypes)
 
 
 def test_any_number_of_actors_gives_the_same_bits_at_width_one(tiny, tmp_path, cluster):

@@ -9,10 +9,11 @@ import torch
 from raypref import experiment
 from raypref.clients.pool import InProcess
 from raypref.clients.protocol import Context
-from raypref.clients.worker import LocalTraining
+from raypref.clients.worker import LocalTraining, measured
 from raypref.config import override
 from raypref.data.encode import EncodedFold
 from raypref.models.layout import initial_row
+from raypref.rng import stream
 
 FORMS = [
     {"variational.form": "printed"},
@@ -140,3 +141,58 @@ def test_prototypes_start_orthogonal_at_their_radius(tiny):
     pool = made(tiny, **{"variational.M": 3})
     P = pool.layout.split(initial_row(pool.layout, 0)[None])["latent.prototypes"][0]
     assert torch.allclose(P @ P.T, 25 * torch.eye(3), atol=1e-4)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_fewer_context_pairs_are_a_client_that_has_only_those(tiny, form):
+    """z from k drawn training pairs, against a client whose training fold is these k pairs; all of them: the
+    accuracy at mark 0."""
+    pool = made(tiny, **{"variational.context_marks": (3, 1000)} | form)
+    loss, worker, c = pool.worker.loss, pool.worker, 5
+    rows = moved(pool, 1)
+    few, every = loss.probe(rows, [c])["context_accuracy"][0]
+    assert every == measured(loss.order_margins(rows, [c], "test"))["accuracy"][0]
+    fold = worker.clients[c].train
+    chosen = np.sort(stream(tiny.seed, "context", c).permutation(fold.pairs)[:3])
+    order = np.stack([2 * chosen, 2 * chosen + 1], axis=1).reshape(-1)
+    parts = [fold.tokens[fold.offsets[j] : fold.offsets[j + 1]] for j in order]
+    small = EncodedFold(np.concatenate(parts), np.cumsum([0, *map(len, parts)]), fold.spans[order])
+    worker.clients[c] = replace(worker.clients[c], train=small)
+    loss.frozen.clear()
+    assert few == measured(loss.order_margins(rows, [c], "test"))["accuracy"][0]
+
+
+@pytest.mark.parametrize("form", FORMS[:2])
+def test_posteriors_of_all_clients_whoever_holds_them(tiny, form):
+    """Over two workers in stacks of three, against one client alone."""
+    pool = made(tiny, **{"clients.clients_per_actor": 5, "clients.stack": 3} | form)
+    rows = moved(pool, 10)
+    found = pool.posterior(range(10), rows)
+    assert found["mu"].shape == found["log_variance"].shape == (10, 32)
+    for c in (0, 7):
+        alone = pool.worker.loss.posterior(rows[c : c + 1], [c])
+        for name, values in alone.items():
+            assert np.allclose(found[name][c], values[0], atol=1e-6)
+
+
+def test_the_printed_posterior_is_that_of_its_pairs_together(tiny):
+    """Mean and variance of the mixture of N comparisons' posteriors: E μ, E σ² + Var μ."""
+    pool = made(tiny, **FORMS[0])
+    rows, loss = moved(pool, 1), pool.worker.loss
+    q = loss._by_comparison(loss._parts(rows[0]), loss.states(2, "train").h)
+    found = loss.infer(rows, [2])
+    assert torch.allclose(found.mu[0], q.mu.mean(0), atol=1e-6)
+    second = (q.log_variance.exp() + q.mu**2).mean(0)
+    assert torch.allclose(found.log_variance[0].exp(), second - q.mu.mean(0) ** 2, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_the_printed_form_seems_perfect_where_z_sees_the_judged_pair(tiny):
+    """A client trained by Algorithm 2 as printed: with z from the test pair itself nearly every one is "right", with z
+    from its training pairs the answers are the adapter's."""
+    pool = made(tiny, **{"variational.form": "printed", "data.group_sizes": (1, 1, 1, 1), "federation.cohort": 1})
+    start = initial_row(pool.layout, 0)[None].numpy()
+    local = LocalTraining(pool.worker, [0], start, "train", 0, 300, 1e-2)
+    local.advance(300)
+    told = pool.worker.loss.probe(torch.from_numpy(local.result()), [0])
+    assert told["leaked_accuracy"][0] > 0.9

@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from peft import PeftConfig
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from raypref.config import ModelConfig, UserError
+from raypref.config import ModelConfig, RunConfig, UserError, override
+from raypref.models.latent import row_layout
 from raypref.models.layout import initial_row
 from raypref.models.peft_io import export_peft, import_peft
 from raypref.models.selector import ARCHITECTURES, Selector, load_selector
@@ -106,6 +108,23 @@ def test_partial_or_foreign_adapters_are_refused(tmp_path):
     save_file(tensors, tmp_path / "adapter_model.safetensors")
     with pytest.raises(UserError, match="lacks 1 tensors"):
         import_peft(tmp_path, selector.layout, CONFIG)
+
+
+@pytest.mark.parametrize("lora", [True, False])
+def test_a_variational_row_is_an_adapter_and_its_latent_modules(tmp_path, lora):
+    """Back to the same bits; PEFT, which knows no z, warns when it loads the adapter alone."""
+    config = override(RunConfig(), {"objective": "variational", "variational.lora": lora})
+    layout = row_layout(config)
+    row = initial_row(layout, 0) + 0.01
+    export_peft(tmp_path, row, layout, config.model)
+    assert torch.equal(import_peft(tmp_path, layout, config.model), row)
+    assert (tmp_path / "adapter_model.safetensors").exists() == lora
+    if lora:
+        with pytest.warns(UserWarning, match="z_is_ignored"):
+            PeftConfig.from_pretrained(str(tmp_path))
+    (tmp_path / "latent.safetensors").unlink()
+    with pytest.raises(UserError, match="lacks"):
+        import_peft(tmp_path, layout, config.model)
 
 
 def test_stacked_gradients_are_each_clients_own():
