@@ -32,8 +32,8 @@ class DataConfig:
     raypref.data synthesize`) are dealt to the synthetic clients, or by `kinds`."""
     kinds: tuple[str, ...] = ()
     """Words in the names of files, or of folders, that tell which kind of pair they hold (S1 5.1: helpful, harmless):
-    rows without people are dealt to clients that hold one kind each, as many a kind as `group_sizes` says; files
-    without such a word are left out. Empty: off."""
+    rows without people are dealt to clients that hold one kind each, which is then their group; `group_sizes` says how
+    many. Files without such a word are left out. Empty: off."""
     group_sizes: tuple[int, ...] = (15, 15, 5, 5)
     """Synthetic or synthesized: clients in G1 to G4 (S2 2.3: 10/10/10/10 balanced, 15/15/5/5 imbalanced). With `kinds`:
     clients of each kind (S1 5.1: 5/5, 25/25, 50/50)."""
@@ -166,6 +166,9 @@ class VariationalConfig:
     """Features through the adapter instead of from the frozen base (S1 4.1: "the frozen base LLM"); needs `lora`."""
     responses: Literal["joint", "apart"] = "joint"
     """A response's features inside the comparison, as printed, or read on its own after its prompt."""
+    linear: bool = False
+    """Conditioned only: a linear path beside extractor, encoder and projection, the last two sharing it, so that z
+    starts as a projection of the mean feature difference, by which alone pairs are told apart better than by chance."""
     pooling: Literal["mean", "attention"] = "mean"
     """Conditioned only: how the context pairs are summed up."""
     context: int = 0
@@ -385,10 +388,10 @@ def _validate_variational(config: RunConfig) -> None:
         )
     if v.adapted and not v.lora:
         raise UserError("variational.adapted reads features through the adapter; it needs variational.lora")
-    if v.form == "printed" and (not v.lora or v.pooling != "mean" or v.context):
+    if v.form == "printed" and (not v.lora or v.pooling != "mean" or v.context or v.linear):
         raise UserError(
             "variational.form printed learns by its adapter alone and sums up no context: add --variational.lora, and "
-            "leave variational.pooling and context as they are"
+            "leave variational.pooling, context and linear as they are"
         )
     if config.diagnostics.marks:
         raise UserError("diagnostics.marks are S2's, of objective choice; leave them empty with the variational one")

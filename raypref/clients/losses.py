@@ -180,7 +180,7 @@ class Variational:
         noise = self._draw(batch, "z", q.mu.shape[1:], lambda t, g: t.normal_(generator=g))
         z = vi.reparameterize(q.mu, q.log_variance, noise)
         local.seen.append((q.mu.detach(), z.detach(), batch.valid))
-        out = latent.mlp(parts, "projection", z)
+        out = latent.project(parts, z)
         logits = logits + (out if v.form == "printed" else weigh(out, e))
         # 3. Reconstruction, prior matching, separation.
         per_pair = -torch.nn.functional.logsigmoid(margins(logits, batch.slots)) + v.beta * self._kl(z, q, local, batch)
@@ -216,9 +216,7 @@ class Variational:
     def _posterior(self, row: Tensor, states: States, client: int, context: int = 0) -> tuple[Tensor, Tensor]:
         """μ and log σ² [d], given `context` of the client's training pairs (0, or more than it has: all)."""
         parts = self._parts(row)
-        pairs = np.arange(len(states.h) // 2)
-        if context and context < len(pairs):
-            pairs = np.sort(stream(self.worker.config.seed, "context", client).permutation(len(pairs))[:context])
+        pairs = self._drawn(client, len(states.h) // 2, context)
         if self.options.form == "printed":
             q = self._by_comparison(parts, states.h[np.stack([2 * pairs, 2 * pairs + 1], axis=1).reshape(-1)])
             variance = q.log_variance.exp().mean(0) + q.mu.var(0, correction=0)
@@ -251,7 +249,8 @@ class Variational:
     @torch.no_grad()
     def probe(self, rows: Tensor, clients: Sequence[int]) -> dict[str, np.ndarray]:
         """Pair accuracy on the test fold, n first: `context_accuracy` [n, sizes] with z from `context_marks` pairs
-        instead of all; printed, also `leaked_accuracy` [n], see `leaked_margins`."""
+        instead of all; `linear_accuracy` [n, sizes + 1] (the last: all) of what each client could do alone, see
+        `linear_margins`; printed, also `leaked_accuracy` [n], see `leaked_margins`."""
         tested = self._current(rows, clients, "test")
         contexts = self._contexts(rows, clients)
         by_size = [
@@ -261,11 +260,34 @@ class Variational:
             ]
             for i, (c, states) in enumerate(contexts)
         ]
-        found = {"context_accuracy": np.array([[float(metrics(m)["accuracy"]) for m in own] for own in by_size])}
+        alone = [[self.linear_margins(c, size) for size in (*self.options.context_marks, 0)] for c in clients]
+        found = {
+            name: np.array([[float(metrics(m)["accuracy"]) for m in own] for own in each])
+            for name, each in (("context_accuracy", by_size), ("linear_accuracy", alone))
+        }
         if self.options.form == "printed":
             leaked = [self.leaked_margins(rows[i], states) for i, states in enumerate(tested)]
             found["leaked_accuracy"] = np.array([float(metrics(m)["accuracy"]) for m in leaked])
         return found
+
+    def _drawn(self, client: int, pairs: int, context: int) -> np.ndarray:
+        """Which of a client's training pairs z is inferred from."""
+        if not context or context >= pairs:
+            return np.arange(pairs)
+        return np.sort(stream(self.worker.config.seed, "context", client).permutation(pairs)[:context])
+
+    def linear_margins(self, client: int, context: int) -> Tensor:
+        """Order margins [N, 2], both alike, of a logistic regression on the frozen base's features that the client fits
+        alone to the same context pairs: what needs no federation, and no training but this."""
+        from sklearn.linear_model import LogisticRegression
+
+        states, test = self.states(client, "train"), self.states(client, "test")
+        pairs = self._drawn(client, len(states.h) // 2, context)
+        x, told = (latent.normalized(s.chosen_rejected).cpu().double().numpy() for s in (states, test))
+        x = x[pairs, 0] - x[pairs, 1]
+        model = LogisticRegression(C=10.0, fit_intercept=False, max_iter=1000)
+        model.fit(np.concatenate([x, -x]), np.repeat([1, 0], len(x)))
+        return torch.from_numpy(model.decision_function(told[:, 0] - told[:, 1])).float()[:, None].expand(-1, 2)
 
     def leaked_margins(self, row: Tensor, states: States) -> Tensor:
         """Order margins [N, 2] that the printed form seems to reach when z comes from the very pair that is judged, as
@@ -273,12 +295,12 @@ class Variational:
         accuracy."""
         parts = self._parts(row)
         z = self._by_comparison(parts, states.h).mu
-        return order_margins((states.logits + latent.mlp(parts, "projection", z[None])[0]).cpu())
+        return order_margins((states.logits + latent.project(parts, z[None])[0]).cpu())
 
     def _judge(self, row: Tensor, states: States, z: Tensor) -> Tensor:
         """Order margins [N, 2] of one client's fold, given its z [d]."""
         parts = self._parts(row)
-        out = latent.mlp(parts, "projection", z[None, None])
+        out = latent.project(parts, z[None, None])
         if self.options.form == "printed":
             return order_margins((states.logits + out[0]).cpu())
         e = latent.features(parts, states.chosen_rejected[None])

@@ -39,7 +39,8 @@ class Posterior:
 
 def latent_segments(hidden: int, config: VariationalConfig) -> tuple[Segment, ...]:
     """The segments for a base of width `hidden`: extractor H -> F -> F, encoder F -> E -> 2d, projection d -> 64 -> 32
-    -> 2 (printed) or F (conditioned), prototypes [M, d]; with attention also its query [F]."""
+    -> 2 (printed) or F (conditioned), prototypes [M, d]; with attention also its query [F], with `linear` also a linear
+    path beside the extractor [F, H], and one [d, F] beside encoder and projection, which share it."""
     F, E, d = config.features, config.encoder, config.d
     out = 2 if config.form == "printed" else F
     widths = {"extractor": (hidden, F, F), "encoder": (F, E, 2 * d), "projection": (d, *PROJECTION, out)}
@@ -48,6 +49,9 @@ def latent_segments(hidden: int, config: VariationalConfig) -> tuple[Segment, ..
         for i, (wide, narrow) in enumerate(itertools.pairwise(sizes)):
             segments.append(Segment(f"{PREFIX}{name}.{i}.weight", (narrow, wide), "uniform"))
             segments.append(Segment(f"{PREFIX}{name}.{i}.bias", (narrow,)))
+    if config.linear:
+        segments.append(Segment(f"{PREFIX}extractor.linear", (F, hidden), "orthonormal" if hidden >= F else "uniform"))
+        segments.append(Segment(f"{PREFIX}linear", (d, F), "orthonormal" if d <= F else "uniform"))
     if config.pooling == "attention":
         segments.append(Segment(f"{PREFIX}attention", (F,)))
     segments.append(Segment(PROTOTYPES, (config.M, d), "orthonormal", config.scale))
@@ -65,17 +69,33 @@ def mlp(parts: Mapping[str, Tensor], name: str, x: Tensor) -> Tensor:
     return x
 
 
+def normalized(h: Tensor) -> Tensor:
+    """Hidden states [..., H] at mean 0 and variance 1 each."""
+    return layer_norm(h, h.shape[-1:])
+
+
 def features(parts: Mapping[str, Tensor], h: Tensor) -> Tensor:
     """Responses' hidden states [n, ..., H] -> e [n, ..., F]: normalized (bases differ in scale by orders),
     extracted."""
-    flat = layer_norm(h, h.shape[-1:]).flatten(1, -2)
-    return mlp(parts, "extractor", flat).unflatten(1, h.shape[1:-1])
+    flat = normalized(h).flatten(1, -2)
+    e = mlp(parts, "extractor", flat)
+    if f"{PREFIX}extractor.linear" in parts:
+        e = e + torch.bmm(flat, parts[f"{PREFIX}extractor.linear"].mT)
+    return e.unflatten(1, h.shape[1:-1])
 
 
 def encode(parts: Mapping[str, Tensor], f: Tensor, most: float) -> Posterior:
     """Features of differences [n, S, F] -> their posteriors, log σ² capped at `most` (S1 4.1)."""
     mu, log_variance = mlp(parts, "encoder", f).chunk(2, dim=-1)
+    if f"{PREFIX}linear" in parts:
+        mu = mu + torch.bmm(f, parts[f"{PREFIX}linear"].mT)
     return Posterior(mu, torch.clamp(log_variance, max=most))
+
+
+def project(parts: Mapping[str, Tensor], z: Tensor) -> Tensor:
+    """f_θ(z): [n, S, d] -> [n, S, 2] (printed) or w(z) [n, S, F] (conditioned)."""
+    out = mlp(parts, "projection", z)
+    return out + torch.bmm(z, parts[f"{PREFIX}linear"]) if f"{PREFIX}linear" in parts else out
 
 
 def pool(parts: Mapping[str, Tensor], f: Tensor, mask: Tensor) -> Tensor:

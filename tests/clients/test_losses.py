@@ -20,7 +20,7 @@ FORMS = [
     {"variational.form": "conditioned"},
     {"variational.form": "conditioned", "variational.lora": False, "variational.context": 5},
     {"variational.form": "conditioned", "variational.adapted": True, "variational.pooling": "attention"},
-    {"variational.form": "conditioned", "variational.responses": "apart"},
+    {"variational.form": "conditioned", "variational.responses": "apart", "variational.linear": True},
 ]
 
 
