@@ -24,7 +24,7 @@ from raypref.algorithms.centralized import CL
 from raypref.algorithms.fedvpa_gp import FedVPAState
 from raypref.clients.pool import InProcess, Inputs, Pool
 from raypref.clients.protocol import Clients, Personalized, Usage
-from raypref.clients.seen import parted, unseen
+from raypref.clients.seen import parted
 from raypref.config import RunConfig, UserError, nearest, validate
 from raypref.data.encode import choice_tokens, encode_federation
 from raypref.data.load import load
@@ -125,8 +125,11 @@ def records(inputs: Inputs, saved: Saved) -> Iterator[Record]:
         yield Started(state, algorithm.rounds)
         while state.round < algorithm.rounds:
             state, metrics = algorithm.round(state)
-            used = saved.used.add(clients.used)
-            yield RoundDone(state, metrics, used, seen(inputs, algorithm, state, participants))
+            used, seen = saved.used.add(clients.used), posteriors(inputs, algorithm, state, participants)
+            if seen:
+                told = latent.numbers(seen["mu"], seen["log_variance"], participants.group_of)
+                metrics |= {f"latent/{name}": value for name, value in told.items()}
+            yield RoundDone(state, metrics, used, seen)
         # 2. What each client starts from.
         start = starts(algorithm, state, newcomers)
         yield PersonalizationStarts(start)
@@ -136,7 +139,7 @@ def records(inputs: Inputs, saved: Saved) -> Iterator[Record]:
                 yield clients.personalize(stack, start.expand(len(stack), -1) if start.dim() == 1 else start[stack])
 
 
-def seen(inputs: Inputs, algorithm: Any, state: Any, clients: Clients) -> dict[str, np.ndarray] | None:
+def posteriors(inputs: Inputs, algorithm: Any, state: Any, clients: Clients) -> dict[str, np.ndarray] | None:
     """What people are shown of the latent space after a round, where the configuration asks for it."""
     config, every = inputs.config, inputs.config.variational.every
     if config.objective != "variational" or not every:
@@ -148,12 +151,6 @@ def seen(inputs: Inputs, algorithm: Any, state: Any, clients: Clients) -> dict[s
     if isinstance(state, FedVPAState) and state.assignment:
         found["prototypes"] = inputs.layout.split(start[None])[PROTOTYPES][0].numpy()
     return found
-
-
-def latent_metrics(found: dict[str, np.ndarray] | None, group_of: np.ndarray) -> dict[str, float]:
-    """The numbers by which a round's latent space is judged, for the record and the tracker."""
-    told = latent.numbers(found["mu"], found["log_variance"], group_of) if found else {}
-    return {f"latent/{name}": value for name, value in told.items()}
 
 
 def connect(inputs: Inputs) -> Pool:
@@ -209,7 +206,6 @@ def run(
             say(f"note: {note}")
         state, used, personalized = store.resume(algorithm.state, inputs.data.digest)
         saved = Saved(state, used, frozenset(personalized))
-        group_of = np.delete(inputs.data.group_of, unseen(config, inputs.data.groups, inputs.data.group_of))
         if track and state is not None:  # what a kill -9 kept from being tracked
             known = track.last_step("train/loss")
             for line in store.lines():
@@ -227,11 +223,10 @@ def run(
                         what = "blocks of steps" if issubclass(algorithm, CL) else "rounds"
                         shown.next(record.rounds, what, record.state.round)
                     case RoundDone():
-                        metrics = record.metrics | latent_metrics(record.latent, group_of)
-                        store.round(record.state, metrics, record.used, seconds, record.latent)
-                        shown.advance(1, f"loss {metrics['train/loss']:.3f}")
+                        store.round(record.state, record.metrics, record.used, seconds, record.latent)
+                        shown.advance(1, f"loss {record.metrics['train/loss']:.3f}")
                         if track:
-                            track.metrics(metrics, step=record.state.round)
+                            track.metrics(record.metrics, step=record.state.round)
                     case PersonalizationStarts():
                         store.initialization(record.initialization)
                         shown.next(len(inputs.sizes), "personalization", len(saved.personalized))

@@ -12,25 +12,30 @@ import numpy as np
 
 from raypref import checkpoint
 from raypref.config import flatten
-from raypref.evaluation import diagnostics, papers, report, tables
+from raypref.evaluation import diagnostics, latent_figures, mix, papers, report, tables
 from raypref.evaluation.curve import seen_and_unseen
+from raypref.evaluation.latent import Latent
 from raypref.results import Store
 
 
 def publish(store: Store, track: Any | None = None) -> None:
-    """Write `table.md`, `results.csv`, `curve.png` and, for methods that group clients, `groups.json` and `groups.png`
-    into the run's folder; log them, the metrics at every mark and the adapters where there are any."""
+    """Write `table.md`, `results.csv`, `curve.png`, for methods that group clients `groups.json` and `groups.png`, for
+    those with a latent space `latent.png` into the run's folder; log them, the metrics at every mark and the adapters
+    where there are any."""
     result, folder = store.result(), store.folder
+    seen, _ = seen_and_unseen(result)
     checkpoint.write_bytes(folder / "table.md", report.markdown([result]).encode())
     checkpoint.write_bytes(folder / "results.csv", report.to_csv([result]).encode())
     report.curve_figure([result], folder / "curve.png")
     assigned = [(line["round"], line["assignment"]) for line in store.lines() if line.get("assignment")]
     if assigned:
         rounds, groups = zip(*assigned, strict=True)
-        seen, _ = seen_and_unseen(result)
         value = {"clients": seen["clients"], "true": seen["groups"], "rounds": rounds, "assignment": groups}
         checkpoint.write_bytes(folder / "groups.json", json.dumps(value).encode())
         report.groups_figure(rounds, groups, folder / "groups.png", seen["groups"], title=result["algorithm"])
+    if (folder / "latent.npz").exists():
+        run = Latent.load(folder / "latent.npz")
+        latent_figures.latent_figure([(result["algorithm"], run)], seen["groups"], folder / "latent.png")
     if track is None:
         return
     for step, values in [*enumerate_marks(result), *diagnosed(result)]:
@@ -39,7 +44,11 @@ def publish(store: Store, track: Any | None = None) -> None:
     if result["ari"] is not None:
         totals["groups/ari"] = float(result["ari"])
     track.metrics(totals, step=0)
-    for name in ("config.json", "result.json", "table.md", "results.csv", "curve.png", "groups.json", "groups.png"):
+    track.metrics({f"parameters/{name}": float(count) for name, count in result.get("parameters", {}).items()}, step=0)
+    for size, values in probed(result):
+        track.metrics(values, step=size)
+    files = ("config.json", "result.json", "table.md", "results.csv", "curve.png", "groups.json", "groups.png")
+    for name in (*files, "latent.npz", "latent.png"):
         if (folder / name).exists():
             track.artifact(folder / name)
     if (folder / "adapters").exists():
@@ -61,6 +70,26 @@ def enumerate_marks(result: dict[str, Any]) -> list[tuple[int, dict[str, float]]
         )
         for i, mark in enumerate(result["marks"])
     ]
+
+
+def probed(result: dict[str, Any]) -> list[tuple[int, dict[str, float]]]:
+    """(context pairs, mean test accuracy over clients with z inferred from so many, and of what each client would reach
+    alone) before any local step; under 0, what the printed form seems to reach when z sees the judged pair."""
+    probes = result.get("probes", {})  # not in those of earlier versions
+    marks = result["config"]["variational"]["context_marks"] if probes else ()
+    told = [
+        (
+            size,
+            {
+                f"context/{name}": float(np.mean(np.array(probes[name])[:, i]))
+                for name in ("context_accuracy", "linear_accuracy")
+            },
+        )
+        for i, size in enumerate(marks)
+    ]
+    if "leaked_accuracy" in probes:
+        told.append((0, {"context/leaked_accuracy": float(np.mean(probes["leaked_accuracy"]))}))
+    return told
 
 
 def diagnosed(result: dict[str, Any]) -> list[tuple[int, dict[str, float]]]:
@@ -95,10 +124,18 @@ def diagnostics_table(results: Sequence[dict[str, Any]]) -> tables.Table | None:
     return papers.table("diagnostics", "Diagnostics", "method", rows, columns, (), "test", "").content  # type: ignore
 
 
+def context_table(results: Sequence[dict[str, Any]]) -> tables.Table | None:
+    """Accuracy by the number of pairs that z was inferred from, of the variational runs among these."""
+    found = [papers.Found(str(i), 0, flatten(result["config"]), result, None) for i, result in enumerate(results)]
+    return mix.by_context(found, "test").content  # type: ignore[return-value]
+
+
 def compare(results: Sequence[dict[str, Any]], folder: Path) -> Path:
     """`comparison.md` and `comparison.png` of several runs in one folder; returns the figure's path."""
     parts = [report.markdown(results)]
     if table := diagnostics_table(results):
+        parts.append(tables.markdown(table))
+    if table := context_table(results):
         parts.append(tables.markdown(table))
     checkpoint.write_bytes(folder / "comparison.md", "\n".join(parts).encode())
     report.curve_figure(results, folder / "comparison.png")

@@ -56,7 +56,7 @@ def command(argv: list[str]) -> int:
 
     from raypref import experiment
     from raypref.evaluation import report, tables
-    from raypref.publish import compare, diagnostics_table
+    from raypref.publish import compare, context_table, diagnostics_table
 
     folders = [run_folder(out, config, options.resume) for config in configs]
     inputs: list[Inputs | None] = [None] * len(configs)
@@ -71,9 +71,10 @@ def command(argv: list[str]) -> int:
     figure = compare(results, folders[-1])
     console.say("")
     console.say(report.terminal(results))
-    if table := diagnostics_table(results):
-        console.say("")
-        console.say(tables.terminal(table))
+    for table in (diagnostics_table(results), context_table(results)):
+        if table:
+            console.say("")
+            console.say(tables.terminal(table))
     console.say(f"\nfigure: {figure}")
     if to:
         console.say(f"tracked: mlflow ui --backend-store-uri {to.uri}")

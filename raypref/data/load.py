@@ -286,23 +286,24 @@ def source(config: DataConfig, seed: int) -> tuple[DataConfig, list[str], Iterat
 
         made = generate(config.group_sizes, config.pairs_per_axis, config.axes, seed)
         return dataclasses.replace(config, **SYNTHETIC), [*SYNTHETIC.values(), "axis"], iter(made)
-    found = sources.tables(f"{HH}:{HH_FOLDERS}" if config.kinds and config.source == HH else config.source)
+    hh = config.kinds and config.source == HH and not Path(HH).exists()
+    found = sources.tables(f"{HH}:{HH_FOLDERS}" if hh else config.source)
     _of_one_form(config, found)
     columns = list(dict.fromkeys(column for table in found for column in table.columns))
     if config.kinds:
-        rows = _dealt_by_kind(_by_kind(config, found), config, seed)
+        dealt = _dealt_by_kind(_by_kind(config, found), config, seed)
         config = dataclasses.replace(config, client_column="client_id", group_column="group")
-        return config, list(dict.fromkeys([*columns, "client_id", "group"])), rows
-    plain = (row for table in found for row in table.rows())
+        return config, list(dict.fromkeys([*columns, "client_id", "group"])), dealt
+    rows = (row for table in found for row in table.rows())
     if config.chosen_column not in columns:
         if set(columns) >= SYNTHESIZED:
             config = dataclasses.replace(config, **SYNTHETIC)
-            return config, [*SYNTHETIC.values(), "axis"], _dealt(plain, config, seed)
+            return config, [*SYNTHETIC.values(), "axis"], _dealt(rows, config, seed)
         if set(columns) >= COMPARISONS:
             # A column that is there keeps its meaning, such as another one for data.client_column.
             names = [n for n in ("client_id", "prompt", "chosen", "rejected") if n not in columns]
-            return config, [*columns, *names], (_comparison(row) for row in plain)
-    return config, columns, plain
+            return config, [*columns, *names], (_comparison(row) for row in rows)
+    return config, columns, rows
 
 
 def some(items: Sequence[object], most: int = 5) -> str:
@@ -423,6 +424,7 @@ def _dealt_by_kind(
 
     columns = (config.prompt_column, config.chosen_column, config.rejected_column)
     pools: dict[str, dict[bytes, list[Row]]] = {kind: {} for kind in config.kinds}
+    lost: dict[str, Counter[str]] = {kind: Counter() for kind in ("", *config.kinds)}
     for kind, name, table in tables:
         for row in table.rows():
             try:
@@ -430,15 +432,17 @@ def _dealt_by_kind(
                     raise Unusable(f"{name} is of none of the kinds {', '.join(config.kinds)}")
                 pair = extract(*(row.get(column) for column in columns))
             except Unusable as reason:
+                lost[kind][str(reason)] += 1
                 yield reason
                 continue
             pools[kind].setdefault(pair_key(*astuple(pair)), []).append(row)
     for kind, clients in zip(config.kinds, config.group_sizes, strict=True):
         pool = pools[kind]
         if len(pool) < clients:
+            why = "".join(f"; {number:,} rows: {reason}" for reason, number in lost[kind].most_common(1))
             raise UserError(
-                f"{config.source}: {clients} clients of {kind!r} need as many pairs, and {len(pool)} are usable; lower "
-                "data.group_sizes, or see `python -m raypref.data check` with fewer"
+                f"{config.source}: {clients} clients of {kind!r} need as many pairs, and {len(pool)} are usable{why}; "
+                "lower data.group_sizes, or mend the rows"
             )
         wanted = clients * (config.pairs_per_client or len(pool))
         digits = max(2, len(str(clients - 1)))

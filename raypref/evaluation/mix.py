@@ -7,6 +7,7 @@ Rows are combinations of algorithm, objective and the variational selector's opt
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ from raypref.evaluation.tables import Column
 
 FREE = ("algorithm", "objective", "variational.", "seed", "data.group_sizes")
 """Prefixes of keys in which runs may differ."""
+ALONE = "Alone: logistic regression"
+"""What a client reaches by itself on the frozen base's features (`raypref.clients.losses.Variational.probe`)."""
 NO_PART = ("variational.every", "variational.context_marks")
 """Options that change only what is shown."""
 PLACES = {"balanced": "Balanced", "imbalanced": "Imbalanced", "real": "Real"}
@@ -99,16 +102,32 @@ def by_context(runs: Sequence[Found], fold: Fold) -> Item:
     """Test accuracy before any local step, by the number of the client's training pairs that z was inferred from; for
     the printed form also what it seems to reach when z sees the judged pair."""
     kept = family(run for run in runs if run.result.get("probes", {}).get("context_accuracy"))
-    rows = rows_of(kept)
-    if not rows:
+    if not kept:
         return Item("context", None, missing=(Missing("variational runs", SWEEP + "variants"),))
+    rows = [Row(ALONE, _alone(kept)), *rows_of(kept)]
     sizes = sorted({size for run in kept for size in run.config["variational.context_marks"]})
     measures = []
     for place in _there(rows):
         measures += [_with(size, place) for size in sizes]
         measures += [papers.accuracy(0, "test", block=place, head="all"), _leaked(place)]
     title = "Accuracy without any local step, by the pairs that z is inferred from"
-    return papers.table("context", title, "method", rows, measures, (), "test", rows[0].label)
+    return papers.table("context", title, "method", rows, measures, (), "test", ALONE, apart=ALONE)
+
+
+def _alone(runs: Sequence[Found]) -> dict[str, Seeds]:
+    """What each client could do alone, as runs without rounds: the newest's of each setting and seed."""
+    places: dict[str, dict[int, Found]] = {}
+    for run in sorted(runs, key=lambda r: r.started):
+        told = run.result["probes"].get("linear_accuracy")
+        if told:
+            *few, every = np.array(told).T
+            marks = [0]
+            nothing = {key: 0 for key in ("rounds", "client_steps", "bytes_up", "bytes_down")}
+            probes = {"context_accuracy": np.array(few).T.tolist()}
+            test = {"accuracy": every[:, None].tolist()}
+            result = {**run.result, **nothing, "probes": probes, "marks": marks, "test": test}
+            places.setdefault(PLACES[run.setting], {})[run.seed] = replace(run, result=result)
+    return dict(places)
 
 
 def _with(size: int, place: str) -> Measure:

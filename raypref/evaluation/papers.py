@@ -38,8 +38,12 @@ NAMES = {
     "fedbiscuit": "FedBiscuit",
     "soft_fl": "Soft-FL",
     "fedgd": "FedGD",
+    "fedvpl": "FedVPL",
+    "fedvpl_ortho": "FedVPL+Ortho",
+    "fedvpl_prior": "FedVPL+GB Prior",
+    "fedvpa_gp": "FedVPA-GP",
 }
-"""Algorithm -> the paper's name, in the paper's order (S2 Tables 2 and 3)."""
+"""Algorithm -> the paper's name, in the papers' order (S2 Tables 2 and 3, S1 Fig. 4)."""
 DEPLOYABLE = ("local", "cl", "multi_cl", "fedavg", "fedbiscuit", "soft_fl", "fedgd")
 """The rows of S2 Table 3."""
 NOT_WHAT_IS_COMPUTED = ("clients.", "diagnostics.")
