@@ -160,13 +160,14 @@ class VariationalConfig:
     """`printed`: Eq. 2 and Algorithm 2 as printed: the projection of z is added to the choice logits, and the posterior
     of a pair comes from that pair. `conditioned`: the projection of z weighs the responses' features, and the posterior
     comes from the client's other pairs."""
-    lora: bool = True
-    """Train the LoRA adapter, too, as printed; without, only the latent modules, on features computed once."""
+    lora: bool = False
+    """Train the LoRA adapter, too, as the printed form must; without, only the latent modules, on features computed
+    once."""
     adapted: bool = False
     """Features through the adapter instead of from the frozen base (S1 4.1: "the frozen base LLM"); needs `lora`."""
     responses: Literal["joint", "apart"] = "joint"
     """A response's features inside the comparison, as printed, or read on its own after its prompt."""
-    linear: bool = False
+    linear: bool = True
     """Conditioned only: a linear path beside extractor, encoder and projection, the last two sharing it, so that z
     starts as a projection of the mean feature difference, by which alone pairs are told apart better than by chance."""
     pooling: Literal["mean", "attention"] = "mean"
@@ -183,12 +184,12 @@ class VariationalConfig:
     the 0.9 M of 5.5 on Qwen2-0.5B)."""
     encoder: int = 64
     """E, width of the encoder, an MLP F -> E -> 2d."""
-    M: int = 2
-    """Prototypes (S1 5.1: the number of preference axes)."""
-    beta: float = 0.01
-    """β, weight of the KL (S1 Table 4)."""
-    lam: float = 1.0
-    """λ, weight of the pull towards the prototype (S1 Table 4)."""
+    M: int = 4
+    """Prototypes: preference groups to tell apart (S1 5.1: 2, for helpful and harmless)."""
+    beta: float = 0.001
+    """β, weight of the KL (S1 Table 4: 0.01)."""
+    lam: float = 0.1
+    """λ, weight of the pull towards the prototype (S1 Table 4: 1)."""
     gamma: float = 0.1
     """γ, weight of the prototypes' orthonormality (S1 Table 4)."""
     tau: float = 1.0
@@ -388,10 +389,10 @@ def _validate_variational(config: RunConfig) -> None:
         )
     if v.adapted and not v.lora:
         raise UserError("variational.adapted reads features through the adapter; it needs variational.lora")
-    if v.form == "printed" and (not v.lora or v.pooling != "mean" or v.context or v.linear):
+    if v.form == "printed" and (not v.lora or v.pooling != "mean" or v.context):
         raise UserError(
             "variational.form printed learns by its adapter alone and sums up no context: add --variational.lora, and "
-            "leave variational.pooling, context and linear as they are"
+            "leave variational.pooling and context as they are"
         )
     if config.diagnostics.marks:
         raise UserError("diagnostics.marks are S2's, of objective choice; leave them empty with the variational one")

@@ -3,11 +3,13 @@
 import csv
 import json
 
+import numpy as np
 import pytest
 
 from raypref import tracking
 from raypref.compare import command, matches
 from raypref.config import UserError
+from raypref.evaluation.latent import Latent
 from tests.evaluation.made import BALANCED, flat, result
 
 GROUPS = {
@@ -23,9 +25,9 @@ def base(tmp_path_factory):
     """FL and FedGD, seeds 0 and 1, a real-looking sweep; and all that must be left out."""
     base = tmp_path_factory.mktemp("typed here")
     uri = tracking.tracking_uri(base)
-    ids = {name: tracking.prepare(uri, name) for name in ("main_results", "k_robustness")}
+    ids = {name: tracking.prepare(uri, name) for name in ("main_results", "k_robustness", "ablation")}
 
-    def log(experiment, told, groups=None, fail=False, **tags):
+    def log(experiment, told, groups=None, fail=False, latent=None, **tags):
         tags = {"raypref.key": told["key"], "raypref.folder": "/of/another/machine"} | tags
         params = {"algorithm": told["algorithm"], "seed": told["seed"]}
         with tracking.Run(uri, ids[experiment], "run", params, tags) as run:
@@ -34,6 +36,10 @@ def base(tmp_path_factory):
                     (base / name).write_text(json.dumps(value))
                     run.artifact(base / name)
                     (base / name).unlink()
+            if latent is not None:
+                latent.save(base / "latent.npz")
+                run.artifact(base / "latent.npz")
+                (base / "latent.npz").unlink()
             if fail:
                 raise ValueError("no good")
         return run.id
@@ -50,6 +56,9 @@ def base(tmp_path_factory):
     )
     with pytest.raises(ValueError, match="no good"):
         log("k_robustness", result(flat(0.5, 0.7, 0.8), algorithm="soft_fl"), fail=True)
+    for algorithm, mu in (("fedvpl", np.zeros((4, 2))), ("fedvpa_gp", np.array([[0, 0], [0, 0], [0, 0], [5, 0]]))):
+        told = result(flat(0.5, 0.6, 0.7), algorithm=algorithm, objective="variational")
+        log("ablation", told, latent=Latent.of(1, mu, np.zeros((4, 2))))
     from mlflow import MlflowClient
 
     MlflowClient(uri).create_run(ids["main_results"], tags={"raypref.key": "0", "mlflow.runName": "still running"})
@@ -117,6 +126,23 @@ def test_what_cannot_be_drawn_is_told_and_leaves_what_was_there(here, capsys):
     assert "local_steps: no runs in MLflow yet; python -m raypref.sweep local_steps" in out
     assert "figure5 not drawn, for want of FL and CL at several τ and two learning rates" in out
     assert "nothing that was asked for could be drawn" in told
+
+
+def test_the_latent_space_is_drawn_from_what_runs_recorded(here, capsys):
+    words = ["ablation", "--table", "latent", "overhead", "--figure", "latent", "latent-numbers", "--out", "latent"]
+    assert command(words) == 0
+    table = (here / "latent" / "latent.md").read_text()
+    assert "| FedVPL (conditioned) | – | 0.00 | 0.00 | 0.0 | 1 |" in table
+    # a client alone in its group has silhouette 0, the others 1; KL ½ · 25 / 4; variance of (0, 0, 0, 5) 4.7
+    assert "| FedVPA-GP (conditioned) | 0.75 | **1.00** | 3.12 | 1.0 | 1 |" in table
+    assert "| FedVPL (conditioned) | 6.7 | 13.3 | 1 |" in (here / "latent" / "overhead.md").read_text()
+    assert "overhead lacks FL on the same work (python -m raypref.sweep fedavg)" in capsys.readouterr().out
+    for name in ("figure-latent", "figure-latent-numbers"):
+        assert (here / "latent" / f"{name}.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    assert command(["main_results", "--figure", "latent", "--out", "none"]) == 1
+    assert "figure-latent not drawn, for want of variational runs (python -m raypref.sweep ablation)" in (
+        capsys.readouterr().out
+    )
 
 
 def test_a_table_without_the_reference_says_which_row_it_took(here, capsys):

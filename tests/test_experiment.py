@@ -135,7 +135,8 @@ def test_a_variational_run_stopped_between_rounds_goes_on_as_if_it_had_not_been(
             if self.seen == 3:
                 raise Stop
 
-    config = override(tiny, {"algorithm": "fedvpa_gp", "objective": "variational", "variational.every": 1})
+    told = {"algorithm": "fedvpa_gp", "objective": "variational", "variational.every": 1, "variational.lora": True}
+    config = override(tiny, told)
     whole = experiment.run(config, tmp_path / "whole", adapters=False)
     with pytest.raises(Stop):
         experiment.run(config, tmp_path / "cut", bar=Bar, adapters=False)

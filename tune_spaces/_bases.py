@@ -1,6 +1,6 @@
 """Pieces that the spaces share."""
 
-from raypref.config import ClientsConfig, DataConfig, PersonalizationConfig, RunConfig
+from raypref.config import ClientsConfig, DataConfig, PersonalizationConfig, RunConfig, VariationalConfig
 
 TWO_ACTORS = ClientsConfig(backend="ray", clients_per_actor=20)
 """Forty clients on two actors: both cores of a small laptop."""
@@ -22,6 +22,7 @@ OPPOSED = RunConfig(
     algorithm="fedvpa_gp",
     objective="variational",
     data=DataConfig(axes=("education",), group_sizes=(5, 5)),
+    variational=VariationalConfig(M=2),
     personalization=PersonalizationConfig(marks=(0,)),
     clients=ClientsConfig(backend="ray"),
 )

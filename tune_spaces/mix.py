@@ -7,19 +7,19 @@ from raypref.config import ClientsConfig, PersonalizationConfig, RunConfig
 from raypref.spaces import Space
 from tune_spaces._bases import SMOKE
 
+KEYS = ("algorithm", "objective", *(f"variational.{key}" for key in ("form", "lora", "linear", "beta", "lam")))
+PRINTED = ("printed", True, False, 0.01, 1.0)
+"""As S1 has it, with β and λ of its Table 4."""
+CONDITIONED = ("conditioned", False, True, 0.001, 0.1)
 COMBINED = [
-    ("fedavg", "choice", "conditioned", False),
-    ("fedgd", "choice", "conditioned", False),
-    ("fedvpl", "variational", "printed", True),
-    ("fedvpa_gp", "variational", "printed", True),
-    ("fedvpl", "variational", "conditioned", False),
-    ("fedvpa_gp", "variational", "conditioned", False),
-    ("fedgd", "variational", "conditioned", False),
-    ("fedgd", "variational", "conditioned", True),
+    ("fedavg", "choice", *CONDITIONED),  # which has no use for any of them
+    ("fedgd", "choice", *CONDITIONED),
+    ("fedvpl", "variational", *PRINTED),
+    ("fedvpa_gp", "variational", *PRINTED),
+    ("fedvpl", "variational", *CONDITIONED),
+    ("fedvpa_gp", "variational", *CONDITIONED),
+    ("fedgd", "variational", *CONDITIONED),
 ]
-"""Algorithm, objective, form (which the choice objective does not have), and whether variational selectors train an
-adapter, too."""
-KEYS = ("algorithm", "objective", "variational.form", "variational.lora")
 
 SPACE = Space(
     about="Objectives and algorithms mixed: both papers' methods and their combinations, by local steps, three seeds.",

@@ -7,14 +7,15 @@ from raypref.config import ClientsConfig, PersonalizationConfig, RunConfig
 from raypref.spaces import Space
 from tune_spaces._bases import SMOKE
 
-KEYS = tuple(f"variational.{key}" for key in ("lora", "adapted", "responses", "pooling", "context"))
+KEYS = tuple(f"variational.{key}" for key in ("lora", "adapted", "linear", "responses", "pooling", "context"))
 VARIANTS = {
-    "frozen": (False, False, "joint", "mean", 0),
-    "attention": (False, False, "joint", "attention", 0),
-    "context of 8": (False, False, "joint", "mean", 8),
-    "responses apart": (False, False, "apart", "mean", 0),
-    "LoRA": (True, False, "joint", "mean", 0),
-    "LoRA, adapted": (True, True, "joint", "mean", 0),
+    "the default": (False, False, True, "joint", "mean", 0),
+    "without linear path": (False, False, False, "joint", "mean", 0),
+    "attention": (False, False, True, "joint", "attention", 0),
+    "context of 16": (False, False, True, "joint", "mean", 16),
+    "responses apart": (False, False, True, "apart", "mean", 0),
+    "LoRA": (True, False, True, "joint", "mean", 0),
+    "LoRA, adapted features": (True, True, True, "joint", "mean", 0),
 }
 
 SPACE = Space(

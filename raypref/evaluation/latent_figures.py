@@ -82,9 +82,9 @@ def _panel(ax: Axes, run: Latent, i: int, groups: Groups) -> list[Any]:
     for g, name in enumerate(names):
         mine = xy[: len(points)][of_point == g]
         style: Any = {"color": COLOURS[g % len(COLOURS)], "marker": MARKERS[g % len(MARKERS)], "linewidths": 0}
-        drawn.append(ax.scatter(*mine.T, s=12 if P else 30, alpha=0.8, label=name, **style))
+        drawn.append(ax.scatter(mine[:, 0], mine[:, 1], s=12 if P else 30, alpha=0.8, label=name, **style))
     if len(stars):
-        drawn.append(ax.scatter(*xy[len(points) :].T, s=170, label="prototype", **STAR))
+        drawn.append(ax.scatter(xy[len(points) :, 0], xy[len(points) :, 1], s=170, label="prototype", **STAR))
     told = numbers(run.mu[i], run.log_variance[i], groups["of"])
     silhouette, ari = (f"{told[key]:.2f}" if key in told else NONE for key in ("silhouette", "ari"))
     ax.set_title(f"round {run.rounds[i]}{how}\nsilhouette {silhouette}, ARI {ari}", fontsize=8)
@@ -193,7 +193,9 @@ def figure_latent(runs: Sequence[Found], fold: Fold) -> Item:
     if not held:
         return Item("figure-latent", None, missing=_none(runs))
     of_paper = {a: {name: s for name, s in held.items() if _algorithm(s) == a} for a in SHOWN}
-    missing = lacking([(NAMES[a], each(rows.values())) for a, rows in of_paper.items()], place.lower(), COMMAND)
+    missing = lacking(
+        [(NAMES[a], next(iter(rows.values()), {})) for a, rows in of_paper.items()], place.lower(), COMMAND
+    )
     wanted = {name: seeds for rows in of_paper.values() for name, seeds in rows.items()} or held
     common = set.intersection(*(set(seeds) for seeds in wanted.values()))
     shown = {name: seeds[min(common or seeds)] for name, seeds in wanted.items()}

@@ -100,8 +100,8 @@ def overhead(runs: Sequence[Found], fold: Fold) -> Item:
 
 
 def _rows(family: Sequence[Found]) -> dict[str, list[Found]]:
-    """Label -> its runs, one a seed (the newest), in the papers' order of methods; a variational one's form is told, and
-    of each whatever varies."""
+    """Label -> its runs, one a seed (the newest), in the papers' order of methods. A variational one's form is told,
+    and of each method whatever varies."""
     kinds: dict[tuple[str, str], list[Found]] = {}
     for run in family:
         form = run.config["variational.form"] if run.config["objective"] == "variational" else ""

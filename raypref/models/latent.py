@@ -49,7 +49,7 @@ def latent_segments(hidden: int, config: VariationalConfig) -> tuple[Segment, ..
         for i, (wide, narrow) in enumerate(itertools.pairwise(sizes)):
             segments.append(Segment(f"{PREFIX}{name}.{i}.weight", (narrow, wide), "uniform"))
             segments.append(Segment(f"{PREFIX}{name}.{i}.bias", (narrow,)))
-    if config.linear:
+    if config.linear and config.form == "conditioned":
         segments.append(Segment(f"{PREFIX}extractor.linear", (F, hidden), "orthonormal" if hidden >= F else "uniform"))
         segments.append(Segment(f"{PREFIX}linear", (d, F), "orthonormal" if d <= F else "uniform"))
     if config.pooling == "attention":

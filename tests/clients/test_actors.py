@@ -40,8 +40,8 @@ def test_the_variational_objective_is_the_same_over_actors(tiny, tmp_path, clust
     """With everything that it sends beside rows: contexts, statistics, posteriors, probes."""
     config = override(
         tiny,
-        {"algorithm": "fedvpa_gp", "objective": "variational", "variational.every": 2, "clients.clients_per_actor": 5}
-        | {"clients.stack": 3},
+        {"algorithm": "fedvpa_gp", "objective": "variational", "variational.every": 2}
+        | {"clients.clients_per_actor": 5, "clients.stack": 3, "variational.lora": True},
     )
     here = experiment.run(config, tmp_path / "here", adapters=False)
     there = experiment.run(override(config, {"clients.backend": "ray"}), tmp_path / "there", adapters=False)

@@ -16,11 +16,11 @@ from raypref.models.layout import initial_row
 from raypref.rng import stream
 
 FORMS = [
-    {"variational.form": "printed"},
-    {"variational.form": "conditioned"},
-    {"variational.form": "conditioned", "variational.lora": False, "variational.context": 5},
-    {"variational.form": "conditioned", "variational.adapted": True, "variational.pooling": "attention"},
-    {"variational.form": "conditioned", "variational.responses": "apart", "variational.linear": True},
+    {"variational.form": "printed", "variational.lora": True},
+    {"variational.form": "conditioned", "variational.lora": True, "variational.linear": False},
+    {"variational.form": "conditioned", "variational.context": 5},
+    {"variational.lora": True, "variational.adapted": True, "variational.pooling": "attention"},
+    {"variational.lora": True, "variational.responses": "apart"},
 ]
 
 
@@ -128,13 +128,17 @@ def test_a_training_pair_is_judged_by_the_others_alone(tiny, form):
 
 
 def test_the_modules_come_to_the_papers_size():
-    """S1 5.5: about 0.9 M beside the adapter on Qwen2-0.5B (H = 896), here with F = 512, E = 256."""
+    """S1 5.5: about 0.9 M beside the adapter on Qwen2-0.5B (H = 896), here with F = 512, E = 256; a linear path adds
+    F · H + d · F."""
     from raypref.config import VariationalConfig
     from raypref.models.latent import latent_segments
 
     for form in ("printed", "conditioned"):
-        segments = latent_segments(896, VariationalConfig(form=form, features=512, encoder=256))
-        assert abs(sum(s.size for s in segments) - 0.9e6) < 0.09e6
+        config = VariationalConfig(form=form, features=512, encoder=256, linear=False)
+        size = sum(s.size for s in latent_segments(896, config))
+        assert abs(size - 0.9e6) < 0.09e6
+    more = sum(s.size for s in latent_segments(896, replace(config, linear=True)))
+    assert more - size == 512 * 896 + 32 * 512
 
 
 def test_prototypes_start_orthogonal_at_their_radius(tiny):
@@ -190,7 +194,7 @@ def test_the_printed_posterior_is_that_of_its_pairs_together(tiny):
 def test_the_printed_form_seems_perfect_where_z_sees_the_judged_pair(tiny):
     """A client trained by Algorithm 2 as printed: with z from the test pair itself nearly every one is "right", with z
     from its training pairs the answers are the adapter's."""
-    pool = made(tiny, **{"variational.form": "printed", "data.group_sizes": (1, 1, 1, 1), "federation.cohort": 1})
+    pool = made(tiny, **FORMS[0], **{"data.group_sizes": (1, 1, 1, 1), "federation.cohort": 1})
     start = initial_row(pool.layout, 0)[None].numpy()
     local = LocalTraining(pool.worker, [0], start, "train", 0, 300, 1e-2)
     local.advance(300)

@@ -156,9 +156,10 @@ def test_compare_takes_the_runs_that_recorded_posteriors():
     ]
     item = latent_figures.figure_latent(runs, "test")
     assert [r.id for r in item.runs] == ["fedvpl 1", "fedvpa_gp 1"]  # the lowest seed of both
-    assert not item.missing and "conditioned form, recorded up to round 20" in item.caption
+    assert [ax.get_ylabel() for ax in item.content.axes[::3]] == ["FedVPL (conditioned)", "FedVPA-GP (conditioned)"]
+    assert not item.missing and "Balanced: recorded up to round 20; 2/2 clients" in item.caption
     table = latent_figures.numbers_table(runs, "test").content
-    assert table.rows == ("FedVPL", "FedVPL+Ortho", "FedVPA-GP")
+    assert table.rows == tuple(f"{name} (conditioned)" for name in ("FedVPL", "FedVPL+Ortho", "FedVPA-GP"))
     told = [[text(cell, how) for cell, how in zip(row, table.columns, strict=True)] for row in table.cells]
     # KL 4.25 and 9 · 4.25: mean 21.25, std 34 / √2
     assert told[0] == ["–", "0.00 (± 0.00)", "0.00 (± 0.00)", "0.0 (± 0.0)", "2"]
@@ -169,8 +170,11 @@ def test_compare_takes_the_runs_that_recorded_posteriors():
 def test_compare_says_what_runs_lack():
     for draw in (*latent_figures.TABLES.values(), *latent_figures.FIGURES.values()):
         item = draw([run("fedavg", objective="choice")], "test")
-        assert item.content is None and [m.what for m in item.missing] == ["FedVPL and FedVPA-GP"]
+        assert item.content is None and [m.what for m in item.missing] == ["variational runs"]
         (lacks,) = draw([run("fedvpa_gp")], "test").missing
         assert lacks == ("posteriors: the runs recorded none", "the same with --variational.every 10")
-        item = draw([run("fedvpa_gp", latent=made((0,)))], "test")
-        assert item.content is not None and item.missing[0].what == "balanced: FedVPL"
+    one = run("fedgd", latent=made((0,)))
+    item = latent_figures.figure_latent([one], "test")
+    assert item.runs == (one,) and item.missing[0].what == "balanced: every row"
+    item = latent_figures.figure_latent([one, run("fedvpa_gp", latent=made((0,)))], "test")
+    assert [r.id for r in item.runs] == ["fedvpa_gp 0"] and item.missing[0].what == "balanced: FedVPL"

@@ -34,8 +34,8 @@ def test_overhead_by_hand():
         run("fedvpa_gp", 2, 9.0, latent=12_000),  # FedAvg has no such seed: timed, without a ratio
     ]
     told = rows(overhead(runs, "test"))
-    assert list(told) == ["FL", "FedVPA-GP"]
-    assert told["FedVPA-GP"] == {
+    assert list(told) == ["FL", "FedVPA-GP (conditioned)"]
+    assert told["FedVPA-GP (conditioned)"] == {
         "adapter parameters": "26,000",
         "latent parameters": "12,000",
         "kB up": "6.7",
@@ -68,8 +68,8 @@ def test_variants_have_rows_of_their_own_repeats_have_not():
     ]
     runs += [run("fedvpa_gp", 0, 4.0, latent=9, started=5, **{"variational.every": 5})]  # newer, conditioned
     told = rows(overhead(runs, "test"))
-    assert list(told) == ["FL", "FedVPA-GP (form printed)", "FedVPA-GP (form conditioned)"]
-    assert [row["× FL's"] for row in told.values()] == ["1.00", "2.00", "4.00"]
+    assert list(told) == ["FL", "FedVPA-GP (conditioned)", "FedVPA-GP (printed)"]
+    assert [row["× FL's"] for row in told.values()] == ["1.00", "4.00", "2.00"]
     assert [row["n"] for row in told.values()] == ["1", "1", "1"]
 
 
