@@ -45,7 +45,7 @@ def publish(store: Store, track: Any | None = None) -> None:
         totals["groups/ari"] = float(result["ari"])
     track.metrics(totals, step=0)
     track.metrics({f"parameters/{name}": float(count) for name, count in result.get("parameters", {}).items()}, step=0)
-    for size, values in probed(result):
+    for size, values in probed(seen):
         track.metrics(values, step=size)
     files = ("config.json", "result.json", "table.md", "results.csv", "curve.png", "groups.json", "groups.png")
     for name in (*files, "latent.npz", "latent.png"):

@@ -161,7 +161,7 @@ def test_a_table_without_the_reference_says_which_row_it_took(here, capsys):
         (["main_results", "--where", "rounds"], "--where takes FIELD=VALUE"),
         (["main_results", "--where", "federation.round=4"], "unknown field 'federation.round'; did you mean"),
         (["main_results", "--where", "experts.kay=4"], "unknown field 'experts.kay'; did you mean"),
-        (["main_results", "--where", "foo=1"], "unknown field 'foo'; python -m raypref.run NAME --help lists"),
+        (["main_results", "--where", "zzz=1"], "unknown field 'zzz'; python -m raypref.run NAME --help lists"),
         (
             ["main_results", "--where", "federation.rounds=5"],
             "no run fits --where federation.rounds=5; the runs have federation.rounds 4, 60$",
@@ -169,7 +169,7 @@ def test_a_table_without_the_reference_says_which_row_it_took(here, capsys):
         (["main_results", "--where", "algorithm=fedgdd"], "the runs have algorithm fedavg, fedgd$"),
         (["local_steps"], "no run to show"),
         (["fedgdd", "main_results"], "no experiment 'fedgdd'; did you mean 'fedgd'"),
-        (["defaul"], "there are: cl, fedavg"),
+        (["defaul"], "there are: ablation, cl"),
         (["--table", "3", "main_results"], "NAMEs come first"),
         (["--where", "seed=0", "main_results"], "NAMEs come first"),
         (
