@@ -159,6 +159,21 @@ def test_every_algorithm_runs_and_tells_its_budget(name, tiny, tmp_path):
         assert np.allclose([np.mean(np.array(m) > 0) for m in client], accuracy)
 
 
+@pytest.mark.parametrize("name", sorted(n for n in ALGORITHMS if n != "soft_fl" and not n.startswith("fedvp")))
+def test_the_objective_is_independent_of_the_algorithm(name, tiny, tmp_path):
+    """S1's selector under S2's algorithms; what only the objective knows is told for each of ten clients."""
+    small = {"algorithm": name, "objective": "variational", "experts.K": 2, "variational.context_marks": (1, 4)}
+    result = experiment.run(override(tiny, small), tmp_path, adapters=False)
+    assert np.array(result["probes"]["context_accuracy"]).shape == (10, 2)
+    assert np.array(result["probes"]["linear_accuracy"]).shape == (10, 3)
+    assert result["parameters"]["adapter"] == 0 < result["parameters"]["latent"]
+
+
+def test_soft_fl_has_no_latent_modules(tiny, tmp_path):
+    with pytest.raises(UserError, match="take objective choice"):
+        experiment.run(override(tiny, {"algorithm": "soft_fl", "objective": "variational"}), tmp_path)
+
+
 def test_oracles_refuse_unknown_groups():
     clients = Rule()
     clients.groups = ()
