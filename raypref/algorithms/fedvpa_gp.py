@@ -20,7 +20,7 @@ from raypref.config import RunConfig, UserError
 from raypref.models.layout import initial_row
 from raypref.rng import stream
 from raypref.server.aggregation import combine, uniform_weights
-from raypref.server.clustering import kmeans, match_labels
+from raypref.server.clustering import kmeans, match_labels, strays
 from raypref.server.sampling import uniform_sample
 
 
@@ -95,13 +95,12 @@ class FedVPAGP:
             log_weights[torch.from_numpy(cohort)[:, None], torch.from_numpy(context.peers)[None]] = told
         # 4.2. Labels by clustering the means of whoever has reported one.
         labels = self.assign(state, mu, sorted({*cohort.tolist(), *np.flatnonzero(self.reported(state))}))
-        metrics = {
-            "train/loss": float(returned.loss.mean()),
-        }
+        metrics = {"train/loss": float(returned.loss.mean())}
         if self.orthogonal:
-            metrics["groups/moved"] = float(
-                sum(a != b for a, b in zip(state.assignment, labels, strict=True) if a >= 0)
-            )
+            moved = [a != b for a, b in zip(state.assignment, labels, strict=True) if a >= 0]
+            metrics["groups/moved"] = float(sum(moved))
+            if not np.isnan(share := strays(np.asarray(labels), self.clients.group_of)):
+                metrics["groups/strays"] = share
         peers = cohort.tolist() if self.mixture else []
         return FedVPAState(state.round + 1, theta, mu, variance, log_weights, labels, peers), metrics
 

@@ -3,6 +3,7 @@ table: from the posteriors that runs recorded, see `raypref.evaluation.latent`."
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -59,7 +60,7 @@ def latent_panels(runs: Sequence[tuple[str, Latent]], groups: Groups) -> Figure:
         line = axes[row * wide : (row + 1) * wide]
         for ax, i in zip(line, indices, strict=False):
             handles |= {str(drawn.get_label()): drawn for drawn in _panel(ax, run, int(i), groups)}
-        line[0].set_ylabel(title)
+        line[0].set_ylabel(textwrap.fill(title, 36), fontsize=9)
         for ax in line[len(indices) :]:
             ax.remove()
     legend(figure, (), extra=[handles[label] for label in sorted(handles, key=lambda label: label == "prototype")])

@@ -50,6 +50,16 @@ def reindex(assignment: np.ndarray) -> np.ndarray:
     return np.unique(assignment, return_inverse=True)[1].astype(np.int64)
 
 
+def strays(labels: np.ndarray, group_of: np.ndarray) -> float:
+    """Share of the labelled clients (label -1: none) that have another label than most of their true group: what
+    balance costs uneven groups. nan where groups are unknown (-1), or nobody has a label."""
+    kept = (labels >= 0) & (group_of >= 0)
+    if not kept.any():
+        return float("nan")
+    at_home = sum(np.bincount(labels[kept & (group_of == g)]).max() for g in np.unique(group_of[kept]))
+    return float(1 - at_home / kept.sum())
+
+
 def kmeans(
     points: np.ndarray, M: int, draw: np.random.Generator, balanced: bool = True, restarts: int = 10
 ) -> np.ndarray:

@@ -3,11 +3,12 @@
 import itertools
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from raypref.rng import stream
-from raypref.server.clustering import kmeans, match_labels
+from raypref.server.clustering import kmeans, match_labels, strays
 
 
 def inertia(points, labels):
@@ -46,3 +47,18 @@ def test_permuted_labels_get_their_names_back(labels, names):
 def test_a_point_without_a_label_does_not_vote():
     """Labels (0, 0, 1) before (1, -1, 0): cluster 0 was 1 and cluster 1 was 0."""
     assert match_labels(np.array([0, 0, 1]), np.array([1, -1, 0]), 2).tolist() == [1, 1, 0]
+
+
+def test_strays_are_those_who_are_not_where_most_of_their_group_is():
+    """Group 0 has labels 1, 1, 0 and one without; group 1 has 0, 0: one of five. Two groups under one label: nobody."""
+    assert strays(np.array([1, 1, 0, -1, 0, 0]), np.array([0, 0, 0, 0, 1, 1])) == pytest.approx(1 / 5)
+    assert strays(np.array([0, 0, 0]), np.array([0, 1, 1])) == 0
+    assert np.isnan(strays(np.array([0, 1]), np.array([-1, -1]))) and np.isnan(strays(np.array([-1]), np.array([0])))
+
+
+def test_balance_costs_uneven_groups_strays():
+    """Eight and two points in two heaps: five and five leaves three of the eight elsewhere; ordinary k-means none."""
+    points = np.concatenate([np.random.default_rng(0).normal(0, 0.1, (8, 2)), np.full((2, 2), 10.0)])
+    groups = np.repeat([0, 1], [8, 2])
+    assert strays(kmeans(points, 2, np.random.default_rng(0), balanced=True), groups) == pytest.approx(0.3)
+    assert strays(kmeans(points, 2, np.random.default_rng(0), balanced=False), groups) == 0
