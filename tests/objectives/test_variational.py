@@ -5,8 +5,11 @@ import math
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import integrate, stats
 
+from raypref.objectives.choice import order_margins, pair_margins
 from raypref.objectives.variational import (
     gaussian_kl,
     gumbel_log_weights,
@@ -102,3 +105,14 @@ def test_pull_and_orthonormality_by_hand():
     assert float(pull_loss(torch.tensor([[[1.0, 2.0]]]), torch.tensor([[1.0, 0.0]]))) == 4.0
     assert float(orthonormal_loss(5 * torch.eye(2)[None], 5.0)) == 0.0
     assert float(orthonormal_loss(torch.tensor([[[5.0, 0.0], [5.0, 0.0]]]), 5.0)) == pytest.approx(2.0)
+
+
+@given(seed=st.integers(0, 2**31), size=st.floats(0.01, 100))
+def test_what_is_added_to_both_orders_alike_leaves_pair_margins_as_they_are(seed, size):
+    """Eq. 2's f_θ(z) is such an addition: it moves each order's margin by the same amount the other way."""
+    draw = torch.Generator().manual_seed(seed)
+    logits = torch.randn(10, 2, generator=draw, dtype=torch.float64)
+    shift = size * torch.randn(1, 2, generator=draw, dtype=torch.float64)
+    before, after = order_margins(logits), order_margins(logits + shift)
+    assert torch.allclose(pair_margins(after), pair_margins(before), atol=1e-9)
+    assert torch.allclose(after - before, (shift[0, 0] - shift[0, 1]) * torch.tensor([1.0, -1.0]).double(), atol=1e-9)
