@@ -6,7 +6,7 @@ Rows are combinations of algorithm, objective and the variational selector's opt
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from raypref.evaluation import papers
 from raypref.evaluation.papers import SWEEP, Found, Item, Measure, Missing, Reading, Row, Seeds
-from raypref.evaluation.ranking import show
+from raypref.evaluation.ranking import show, varying
 from raypref.evaluation.report import Fold
 from raypref.evaluation.tables import Column
 
@@ -28,7 +28,9 @@ PLACES = {"balanced": "Balanced", "imbalanced": "Imbalanced", "real": "Real"}
 
 
 def options(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The variational selector's options that its training used."""
+    """The variational selector's options that its training used; none of the choice objective."""
+    if config["objective"] == "choice":
+        return {}
     return {k: v for k, v in config.items() if k.startswith("variational.") and not k.startswith(NO_PART)}
 
 
@@ -41,28 +43,24 @@ def family(runs: Iterable[Found]) -> list[Found]:
     return max(families.values(), key=lambda f: (len(f), max(r.started for r in f)), default=[])
 
 
-def labels(runs: Sequence[Found]) -> dict[str, list[Found]]:
-    """Runs by what their row is called: the algorithm, with the variational objective its form, and whatever option
-    differs among variational runs of that algorithm and form."""
-    kinds: dict[tuple[Any, ...], list[Found]] = {}
+def labels(
+    runs: Sequence[Found], told: Callable[[Found], Mapping[str, Any]] = lambda run: options(run.config)
+) -> dict[str, list[Found]]:
+    """Runs by what their row is called, in the papers' order: the algorithm, with the variational objective its form,
+    and whatever differs of what is `told` of the runs of that algorithm and form."""
+    kinds: dict[tuple[str, str], list[Found]] = {}
     for run in runs:
-        c = run.config
-        form = c["variational.form"] if c["objective"] == "variational" else ""
-        kinds.setdefault((c["algorithm"], form), []).append(run)
-    order = list(papers.NAMES)
+        form = run.config["variational.form"] if run.config["objective"] == "variational" else ""
+        kinds.setdefault((run.config["algorithm"], form), []).append(run)
+    order = [*papers.NAMES, *sorted({algorithm for algorithm, _ in kinds} - set(papers.NAMES))]
     rows: dict[str, list[Found]] = {}
-    for (algorithm, form), kind in sorted(
-        kinds.items(), key=lambda k: (order.index(k[0][0]) if k[0][0] in order else len(order), k[0][1] != "printed")
-    ):
-        name = papers.NAMES.get(algorithm, algorithm)
-        if not form:
-            rows.setdefault(name, []).extend(kind)
-            continue
-        told = [options(run.config) for run in kind]
-        differ = [k for k in told[0] if len({show(o[k]) for o in told}) > 1]
-        for run, own in sorted(zip(kind, told, strict=True), key=lambda each: [show(each[1][k]) for k in differ]):
-            words = "".join(f", {k.removeprefix('variational.')} {show(own[k])}" for k in differ)
-            rows.setdefault(f"{name} ({form}{words})", []).append(run)
+    for (algorithm, form), kind in sorted(kinds.items(), key=lambda k: (order.index(k[0][0]), k[0][1] != "printed")):
+        own = [told(run) for run in kind]
+        differ = varying(own)
+        for run, values in sorted(zip(kind, own, strict=True), key=lambda each: [show(each[1][k]) for k in differ]):
+            words = [form] * bool(form) + [f"{k.removeprefix('variational.')} {show(values[k])}" for k in differ]
+            label = papers.NAMES.get(algorithm, algorithm) + (f" ({', '.join(words)})" if words else "")
+            rows.setdefault(label, []).append(run)
     return rows
 
 

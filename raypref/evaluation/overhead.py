@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from raypref.evaluation import mix
 from raypref.evaluation.papers import NAMES, SWEEP, Found, Item, Missing, describe
-from raypref.evaluation.ranking import show, varying
 from raypref.evaluation.report import Fold
 from raypref.evaluation.tables import Cell, Column, Table
 
@@ -100,23 +100,13 @@ def overhead(runs: Sequence[Found], fold: Fold) -> Item:
 
 
 def _rows(family: Sequence[Found]) -> dict[str, list[Found]]:
-    """Label -> its runs, one a seed (the newest), in the papers' order of methods. A variational one's form is told,
-    and of each method whatever varies."""
-    kinds: dict[tuple[str, str], list[Found]] = {}
-    for run in family:
-        form = run.config["variational.form"] if run.config["objective"] == "variational" else ""
-        kinds.setdefault((run.config["algorithm"], form), []).append(run)
-    order = [*NAMES, *sorted({algorithm for algorithm, _ in kinds} - set(NAMES))]
-    rows: dict[str, list[Found]] = {}
-    for (algorithm, form), mine in sorted(kinds.items(), key=lambda kind: (order.index(kind[0][0]), kind[0][1])):
-        idle = () if form else ("variational.",)
-        own = [_without(run, (*WORK, *NOT_ITS_COST, *idle)) for run in mine]
-        vary = varying(own)
-        for run, config in zip(mine, own, strict=True):
-            words = [form] * bool(form) + [f"{key.removeprefix('variational.')} {show(config[key])}" for key in vary]
-            label = NAMES.get(algorithm, algorithm) + (f" ({', '.join(words)})" if words else "")
-            rows.setdefault(label, []).append(run)
-    return {label: _a_seed(held) for label, held in rows.items()}
+    """Label -> its runs, one a seed (the newest)."""
+
+    def told(run: Found) -> Mapping[str, object]:
+        idle = () if run.config["objective"] == "variational" else ("variational.",)
+        return _without(run, (*WORK, *NOT_ITS_COST, *idle))
+
+    return {label: _a_seed(held) for label, held in mix.labels(family, told).items()}
 
 
 def _a_seed(runs: Sequence[Found]) -> list[Found]:
