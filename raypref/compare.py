@@ -38,8 +38,9 @@ class Options:
     names: tyro.conf.Positional[tuple[str, ...]]
     """Experiments: the NAMEs that were given to raypref.run and raypref.sweep."""
     table: tuple[str, ...] = ()
-    """Only these of Tables 1 to 7, latent (the variational selectors' latent space in numbers), overhead and unseen
-    (clients that took no part, S1 Table 2); without --table and --figure everything is drawn."""
+    """Only these of Tables 1 to 7, mix (algorithms with either objective, by local steps), context (by the pairs that z
+    was inferred from), latent (the latent space in numbers), overhead and unseen (clients that took no part, S1
+    Table 2); without --table and --figure everything is drawn."""
     figure: tuple[str, ...] = ()
     """Only these of Figures 2 to 6, 0 for GQ(l) by layer, latent (the latent space by t-SNE, S1 Fig. 3) and
     latent-numbers; without --table and --figure everything is drawn."""
@@ -62,10 +63,10 @@ def command(argv: list[str]) -> int:
         raise UserError(f"{NAMES_FIRST}; there are the spaces {', '.join(space_names())}")
 
     from raypref import tracking
-    from raypref.evaluation import latent_figures, overhead, papers, unseen
+    from raypref.evaluation import latent_figures, mix, overhead, papers, unseen
 
     there = {
-        "table": _named(papers.TABLES, latent_figures.TABLES, overhead.TABLES, unseen.TABLES),
+        "table": _named(papers.TABLES, mix.TABLES, latent_figures.TABLES, overhead.TABLES, unseen.TABLES),
         "figure": _named(papers.FIGURES, latent_figures.FIGURES),
     }
     wanted = [("table", n) for n in options.table] + [("figure", n) for n in options.figure]
