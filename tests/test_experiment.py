@@ -146,6 +146,7 @@ def test_a_variational_run_stopped_between_rounds_goes_on_as_if_it_had_not_been(
     assert one.rounds.tolist() == other.rounds.tolist() == [1, 2, 3, 4]
     assert np.array_equal(one.mu, other.mu)
     assert whole["parameters"]["adapter"] > 0 < whole["parameters"]["latent"]
+    assert (tmp_path / "cut" / "latent.png").stat().st_size > 0
     assert "latent/active_units" in Store(tmp_path / "cut", config).lines()[-1]["metrics"]
 
 
