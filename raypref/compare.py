@@ -24,6 +24,7 @@ from raypref.spaces import names as space_names
 if TYPE_CHECKING:
     from raypref.evaluation.papers import Found, Item
     from raypref.evaluation.report import Fold
+    from raypref.evaluation.tables import Table
     from raypref.tracking import Held
 
     Drawing = Callable[[Sequence[Found], Fold], Item]
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options:
-    """Draw S2's tables and figures from the finished runs of these experiments in MLflow (MLFLOW_TRACKING_URI, or
+    """Draw the papers' tables and figures from finished runs of these experiments in MLflow (MLFLOW_TRACKING_URI, or
     mlflow.db where the command is typed). Each takes, of all runs that fit, those that differ in nothing but what it
     varies; where several such families exist, the one that fills most of it."""
 
@@ -46,8 +47,8 @@ class Options:
     latent-numbers; without --table and --figure everything is drawn."""
     where: tuple[str, ...] = ()
     """Only runs with these fields, such as federation.rounds=60 data.group_sizes="15 15 5 5"."""
-    reference: str = "FedGD"
-    """The row that differences are taken to; where a table lacks it, one of its own."""
+    reference: str = ""
+    """The row that differences are taken to (default: FedGD); where a table lacks it, one of its own."""
     fold: Literal["test", "validation"] = "test"
     """Which held-out pairs accuracies are read on."""
     out: Path | None = None
@@ -75,7 +76,7 @@ def command(argv: list[str]) -> int:
             raise UserError(f"there is no --{kind} {number}; there are: {', '.join(map(str, sorted(there[kind])))}")
     whole = not wanted
     wanted = wanted or [(kind, number) for kind, of in there.items() for number in of]
-    reference, where = papers.reference(options.reference), conditions(options.where)
+    reference, where = papers.reference(options.reference or "FedGD"), conditions(options.where)
     out = (options.out or working_folder() / "runs" / "compare").expanduser().absolute()
     check_makeable(out)
     uri = tracking.tracking_uri(working_folder())
@@ -102,8 +103,10 @@ def command(argv: list[str]) -> int:
         if whole:
             checkpoint.write_bytes(out / "runs.csv", fate.to_csv(items).encode())
             checkpoint.write_bytes(out / "compare.md", "\n".join([*lines, fate.told(), ""]).encode())
-    for line in remarks(items, reference):
+    for line in remarks(items if not whole else drawn, reference if options.reference else ""):
         console.say(line)
+    if whole and (gone := undrawn(items)):
+        console.say(gone)
     console.say(f"\n{fate.told()}")
     if not drawn:
         console.warn("nothing that was asked for could be drawn; nothing was written")
@@ -159,7 +162,8 @@ def there_are(runs: Sequence[Found], fields: Iterable[str]) -> str:
 
 
 def remarks(items: Sequence[Item], reference: str) -> Iterator[str]:
-    """A line for each item that lacks runs, with the commands that make them, and one for each other reference."""
+    """A line for each item that lacks runs, with the commands that make them, and one for each other reference than the
+    one that was asked for (empty: none was)."""
     from raypref.evaluation.tables import Table
 
     for item in items:
@@ -168,9 +172,30 @@ def remarks(items: Sequence[Item], reference: str) -> Iterator[str]:
             what, commands = (dict.fromkeys(words) for words in zip(*item.missing, strict=True))
             yield f"{item.name} {how} {'; '.join(what)} ({'; '.join(commands)})"
     for item in items:
-        if isinstance(item.content, Table) and len(item.content.rows) > 1 and reference not in item.content.rows:
+        if not reference:
+            continue
+        if isinstance(item.content, Table) and len(item.content.rows) > 1 and not row_of(item.content, reference):
             used = f"to {item.reference}" if item.reference in item.content.rows else "left out"
             yield f"{item.name} has no row {reference}; differences {used}"
+
+
+def undrawn(items: Sequence[Item]) -> str:
+    """`not drawn, for want of runs: table3 (python -m raypref.sweep main_results); …`, by what would make the runs."""
+    by_command: dict[str, list[str]] = {}
+    for item in items:
+        if item.content is None:
+            commands = " and ".join(dict.fromkeys(missing.command for missing in item.missing))
+            by_command.setdefault(commands, []).append(item.name)
+    told = [
+        f"{', '.join(names)} ({commands})" if commands else ", ".join(names) for commands, names in by_command.items()
+    ]
+    return f"not drawn, for want of runs: {'; '.join(told)}" if told else ""
+
+
+def row_of(table: Table, reference: str) -> str:
+    """The row of that label, or the only one of that method in some form, as `FedVPL (printed)`; '' where none is."""
+    of_method = [row for row in table.rows if row == reference or row.startswith(f"{reference} (")]
+    return reference if reference in of_method else of_method[0] if len(of_method) == 1 else ""
 
 
 def write(item: Item, out: Path, reference: str) -> str:
@@ -185,7 +210,7 @@ def write(item: Item, out: Path, reference: str) -> str:
             checkpoint.write_bytes(out / f"{item.name}.{kind}", file.getvalue())
         return f"![{item.name}]({item.name}.png)\n\n{item.caption}\n"
     table = item.content
-    small = paired.against(table, reference if reference in table.rows else item.reference)
+    small = paired.against(table, row_of(table, reference) or item.reference)
     console.say(tables.terminal(table))
     console.say("")
     shown = [table] if small is None else [table, small]

@@ -264,7 +264,8 @@ class RunConfig:
     """One run. Two equal values give equal results; `key` names the value."""
 
     algorithm: str = "fedgd"
-    """One of `raypref.algorithms.ALGORITHMS`."""
+    """fedgd, fedavg, fl_target, fedgd_target, fedbiscuit, soft_fl, local, cl, multi_cl, fedvpl, fedvpl_ortho,
+    fedvpl_prior or fedvpa_gp."""
     objective: Literal["choice", "variational"] = "choice"
     """What a client minimizes: the binary selector's choice loss (S2), or the variational selector's (S1)."""
     seed: int = 0
@@ -383,10 +384,13 @@ def _validate_variational(config: RunConfig) -> None:
             raise UserError(f"variational.{name} is {value:g}; it must be above 0")
     if not 0 <= v.logit_dropout < 1:
         raise UserError(f"variational.logit_dropout is {v.logit_dropout}; it must be in [0, 1)")
-    if min(v.context, v.every) < 0 or list(v.context_marks) != sorted({m for m in v.context_marks if m > 0}):
-        raise UserError(
-            "variational.context and every must not be negative, and context_marks must rise from 1 or more"
-        )
+    for name, count in (("context", v.context), ("every", v.every)):
+        if count < 0:
+            raise UserError(f"variational.{name} is {count}; it must not be negative")
+    if list(v.context_marks) != sorted({m for m in v.context_marks if m > 0}):
+        raise UserError(f"variational.context_marks is {v.context_marks}; give rising numbers of pairs such as 1 4 16")
+    if v.log_variance_max < -20:
+        raise UserError(f"variational.log_variance_max is {v.log_variance_max:g}; it must be at least -20")
     if v.adapted and not v.lora:
         raise UserError("variational.adapted reads features through the adapter; it needs variational.lora")
     if v.form == "printed" and (not v.lora or v.pooling != "mean" or v.context):

@@ -39,15 +39,27 @@ def test_smoke_sweeps_fill_the_tables_and_figures(tiny_base, tmp_path, monkeypat
 
 
 @pytest.mark.slow
-def test_smoke_sweeps_of_s1(tiny_base, tmp_path, monkeypatch):
-    """Its counts, ratios, unseen clients and ablation; each ranks its methods."""
+def test_smoke_sweeps_of_s1_and_what_compare_draws_of_them(tiny_base, tmp_path, monkeypatch, capsys):
+    """Its counts, ratios, unseen clients and ablation, each with its methods; objectives mixed, and variants. Trials in
+    Tune's processes, clients in them: actors are the other test's."""
     monkeypatch.chdir(tmp_path)
-    small = ["--smoke", "--no-track", "--model.base", str(tiny_base), "--model.lora-r", "2"]
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    small = ["--smoke", "--clients.backend", "local", "--model.base", str(tiny_base), "--model.lora-r", "2"]
+    names = ("fedvpa_gp", *S1_SPACES, "mix", "variants")
     try:
-        for name in ("fedvpa_gp", "fedvpl", *S1_SPACES):
+        for name in names:
             assert sweep.command([name, *small]) == 0
     finally:
         ray.shutdown()
     told = {name: (tmp_path / "runs" / f"{name}-smoke" / "sweep.md").read_text() for name in S1_SPACES}
     for name, methods in S1_SPACES.items():
         assert all(method in told[name] for method in methods), told[name]
+    assert compare.command(list(names)) == 0
+    out, printed = tmp_path / "runs" / "compare", capsys.readouterr().out
+    for name in ("mix", "context", "latent", "overhead", "unseen"):
+        assert (out / f"{name}.md").exists(), printed
+    for name in ("figure-latent", "figure-latent-numbers"):
+        assert (out / f"{name}.png").exists(), printed
+    rows = (out / "mix.md").read_text()
+    assert all(row in rows for row in ("| FL |", "| FedGD |", "FedVPA-GP (printed)", "FedGD (conditioned)"))
+    assert "Alone: logistic regression" in (out / "context.md").read_text()

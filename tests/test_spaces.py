@@ -68,7 +68,7 @@ S1_BASES = {  # C.2.1 and 4.4: "We use p_logit = 0.5 for Qwen-2 0.5B and 0.0 for
     "paper": {"model.base": "Qwen/Qwen2-0.5B", "variational.logit_dropout": 0.5},
     "gemma2b": {"model.base": "google/gemma-2b", "variational.logit_dropout": 0.0},
 }
-S1_NAMES = ["ablation", "client_count", "client_ratio", "fedvpa_gp", "fedvpl", "unseen"]
+S1_NAMES = ["ablation", "client_count", "client_ratio", "fedvpa_gp", "fedvpl", "fedvpl_ortho", "fedvpl_prior", "unseen"]
 OURS = ["mix", "variants"]
 """Spaces of no paper."""
 

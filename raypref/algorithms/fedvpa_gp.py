@@ -57,7 +57,8 @@ class FedVPAGP:
         if config.objective != "variational":
             raise UserError(f"{config.algorithm} trains the variational selector; add --objective variational")
         if self.orthogonal and min(v.d, len(clients.sizes)) < v.M:
-            raise UserError(f"variational.M is {v.M}; at most {min(v.d, len(clients.sizes))} prototypes fit here")
+            limit = f"variational.d is {v.d}" if v.d < v.M else f"there are {len(clients.sizes)} clients"
+            raise UserError(f"variational.M is {v.M} but {limit}; lower variational.M")
 
     @property
     def rounds(self) -> int:
@@ -96,6 +97,9 @@ class FedVPAGP:
         # 4.2. Labels by clustering the means of whoever has reported one.
         labels = self.assign(state, mu, sorted({*cohort.tolist(), *np.flatnonzero(self.reported(state))}))
         metrics = {"train/loss": float(returned.loss.mean())}
+        for name, part in returned.statistics.items():
+            if name.startswith("part/"):
+                metrics[f"train/{name.removeprefix('part/')}"] = float(part.mean())
         if self.orthogonal:
             moved = [a != b for a, b in zip(state.assignment, labels, strict=True) if a >= 0]
             metrics["groups/moved"] = float(sum(moved))
@@ -125,6 +129,7 @@ class FedVPAGP:
     def assign(self, state: FedVPAState, mu: Tensor, known: list[int]) -> list[int]:
         """y_i* of the clients that have reported a mean; others keep none, and are not pulled."""
         labels, M = np.asarray(state.assignment, dtype=np.int64), self.config.variational.M
+        known = [c for c in known if torch.isfinite(mu[c]).all()]  # a diverged client has no place among the others
         if not self.orthogonal or len(known) < M:
             return labels.tolist()
         draw = stream(self.config.seed, "kmeans", state.round)

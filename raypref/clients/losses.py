@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from raypref.clients.worker import Worker
 
 
+PART = "part/"
+"""What the names of a loss's parts begin with among a client's statistics; they are shown, and no communication."""
 SHOWN_PAIRS = 8
 """Pairs a client whose own posteriors the printed form shows."""
 
@@ -79,10 +81,12 @@ class Local:
     """[n, P] ℓ over the context's peers, trained beside the rows."""
     seen: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list)
     """A step each: μ and z [n, b, d] of its pairs, and which of them are valid [n, b]."""
+    parts: list[dict[str, Tensor]] = field(default_factory=list)
+    """A step each: the parts of which the loss is the sum, [n]."""
 
     def statistics(self) -> dict[str, np.ndarray]:
         """What a client reports: the mean of its μ and the variance of its z over the stretch (S1 Algorithm 2, line
-        26), [n, d] each, and its ℓ [n, P]."""
+        26), [n, d] each, and its ℓ [n, P]; for people to see, the mean parts of its loss [n]."""
         told: dict[str, np.ndarray] = {}
         if self.seen:
             mu, z, valid = (torch.cat(parts, dim=1) for parts in zip(*self.seen, strict=True))
@@ -92,6 +96,8 @@ class Local:
                 "mu": (mu * weight).sum(1).cpu().numpy(),
                 "variance": ((z - mean) ** 2 * weight).sum(1).cpu().numpy(),
             }
+        for name in self.parts[0] if self.parts else ():
+            told[f"{PART}{name}"] = torch.stack([step[name] for step in self.parts]).mean(0).cpu().numpy()
         if self.log_weights is not None:
             told["log_weights"] = self.log_weights.detach().cpu().numpy()
         return told
@@ -183,16 +189,21 @@ class Variational:
         out = latent.project(parts, z)
         logits = logits + (out if v.form == "printed" else weigh(out, e))
         # 3. Reconstruction, prior matching, separation.
-        per_pair = -torch.nn.functional.logsigmoid(margins(logits, batch.slots)) + v.beta * self._kl(z, q, local, batch)
-        context = local.context
-        total = torch.zeros(n, device=rows.device)
+        per_pair = {
+            "reconstruction": -torch.nn.functional.logsigmoid(margins(logits, batch.slots)),
+            "kl": v.beta * self._kl(z, q, local, batch),
+        }
+        context, apart = local.context, {}
         if context is not None and context.labels is not None:
             labels = torch.from_numpy(context.labels).to(rows.device)
             P = parts[latent.PROTOTYPES]
             towards = P[torch.arange(n), labels.clamp(min=0)]
-            per_pair = per_pair + v.lam * vi.pull_loss(z, towards) * (labels >= 0)[:, None]
-            total = total + v.gamma * vi.orthonormal_loss(P, v.scale)
-        return total + (per_pair * batch.valid).sum(-1) / batch.valid.sum(-1)
+            per_pair["pull"] = v.lam * vi.pull_loss(z, towards) * (labels >= 0)[:, None]
+            apart["orthonormality"] = v.gamma * vi.orthonormal_loss(P, v.scale)
+        count = batch.valid.sum(-1)
+        parts_of_it = {name: (part * batch.valid).sum(-1) / count for name, part in per_pair.items()} | apart
+        local.parts.append({name: part.detach() for name, part in parts_of_it.items()})
+        return torch.stack(list(parts_of_it.values())).sum(0)
 
     @torch.no_grad()
     def order_margins(self, rows: Tensor, clients: Sequence[int], fold: str) -> list[Tensor]:
@@ -344,11 +355,14 @@ class Variational:
         if context is None or local.log_weights is None:
             return vi.gaussian_kl(q.mu, q.log_variance).sum(-1)
         own = torch.from_numpy(context.peers[None] == np.asarray(batch.stack)[:, None]).to(z.device)
+        alone = own.all(1)  # of a cohort of one that was drawn twice running: nobody is left but N(0, I)
+        own = own & ~alone[:, None]
         logits = local.log_weights.masked_fill(own, -torch.inf)
         gumbel = self._draw(batch, "gumbel", logits.shape[1:], lambda t, g: -torch.log(t.exponential_(generator=g)))
         log_w = vi.gumbel_log_weights(logits, gumbel, self.options.tau)
         mean, variance = (torch.from_numpy(a).to(z.device) for a in (context.mean, context.variance))
-        return vi.mixture_kl(z, q.mu, q.log_variance, log_w, mean, variance)
+        mixed = vi.mixture_kl(z, q.mu, q.log_variance, log_w, mean, variance)
+        return torch.where(alone[:, None], vi.gaussian_kl(q.mu, q.log_variance).sum(-1), mixed)
 
     def _draw(self, batch: Batch, what: str, shape: Sequence[int], fill: Any) -> Tensor:
         """[n, *shape] noise, each client's own whoever shares the pass."""

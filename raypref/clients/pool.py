@@ -21,6 +21,9 @@ from raypref.config import RunConfig
 from raypref.data.encode import EncodedClient, EncodedFederation, concatenate
 from raypref.models.layout import Layout
 
+REPORTED = ("mu", "variance")
+"""The statistics that a client sends to the server (S1 Algorithm 2); others stay, or are for people to see."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Inputs:
@@ -92,7 +95,7 @@ class Pool(ABC):
         for i, (trained, losses, _) in zip(at, results, strict=True):
             out[i], loss[i] = trained, losses
         statistics = _together(at, [told for *_, told in results])
-        up = matrix.nbytes + sum(values.nbytes for name, values in statistics.items() if name != "log_weights")
+        up = matrix.nbytes + sum(values.nbytes for name, values in statistics.items() if name in REPORTED)
         down = matrix.nbytes + (context.nbytes if context else 0)
         steps = len(chosen) * self.config.federation.local_steps
         self.used = self.used.add(Usage(steps, down, up, rounds=1))

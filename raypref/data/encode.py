@@ -130,7 +130,7 @@ def encode_federation(federation: Federation, tokenizer: Any, template: str, max
             if encoded.fold(name).pairs == 0:
                 raise UserError(
                     f"client {client.id!r} has no usable {name} pair within data.max_length={max_length}; raise it, "
-                    "or raise data.min_rows to leave such clients out"
+                    "give clients more pairs, or raise data.min_rows to leave such clients out"
                 )
     notes = (*federation.notes, *counts.notes())
     return EncodedFederation(federation.ids, federation.group_of, federation.groups, clients, counts, notes)

@@ -398,6 +398,8 @@ def _by_kind(config: DataConfig, tables: Sequence[sources.Table]) -> list[tuple[
         named.append(("".join(kinds), name, table))
         if not kinds:
             continue
+        if not table.columns:
+            raise UserError(f"{table.name}: the file is empty; fill or remove it")
         if config.client_column in table.columns:
             raise UserError(
                 f"{table.name} names people in column {config.client_column!r}, and data.kinds deals pairs without "

@@ -194,9 +194,8 @@ def figure_latent(runs: Sequence[Found], fold: Fold) -> Item:
     if not held:
         return Item("figure-latent", None, missing=_none(runs))
     of_paper = {a: {name: s for name, s in held.items() if _algorithm(s) == a} for a in SHOWN}
-    missing = lacking(
-        [(NAMES[a], next(iter(rows.values()), {})) for a, rows in of_paper.items()], place.lower(), COMMAND
-    )
+    labels = [(NAMES[a], next(iter(rows.values()), {})) for a, rows in of_paper.items()]
+    missing = lacking(labels, place.lower(), COMMAND) if any(of_paper.values()) else []
     wanted = {name: seeds for rows in of_paper.values() for name, seeds in rows.items()} or held
     common = set.intersection(*(set(seeds) for seeds in wanted.values()))
     shown = {name: seeds[min(common or seeds)] for name, seeds in wanted.items()}

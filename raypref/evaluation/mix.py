@@ -16,7 +16,7 @@ from raypref.evaluation import papers
 from raypref.evaluation.papers import SWEEP, Found, Item, Measure, Missing, Reading, Row, Seeds
 from raypref.evaluation.ranking import show, varying
 from raypref.evaluation.report import Fold
-from raypref.evaluation.tables import Column
+from raypref.evaluation.tables import Column, Table
 
 FREE = ("algorithm", "objective", "variational.", "seed", "data.group_sizes")
 """Prefixes of keys in which runs may differ."""
@@ -107,9 +107,14 @@ def by_context(runs: Sequence[Found], fold: Fold) -> Item:
     measures = []
     for place in _there(rows):
         measures += [_with(size, place) for size in sizes]
-        measures += [papers.accuracy(0, "test", block=place, head="all"), _leaked(place)]
+        measures += [_every(place), _leaked(place)]
     title = "Accuracy without any local step, by the pairs that z is inferred from"
-    return papers.table("context", title, "method", rows, measures, (), "test", ALONE, apart=ALONE)
+    item = papers.table("context", title, "method", rows, measures, (), "test", ALONE, apart=ALONE)
+    assert isinstance(item.content, Table)
+    pairs = sorted({size for run in kept for size in run.result.get("sizes", ())})
+    few = f" Clients have {pairs[0]} to {pairs[-1]} training pairs: one with fewer uses all." if pairs else ""
+    note = f"Columns: pairs that z is inferred from, drawn once a client and seed.{few} leak: see the README."
+    return replace(item, content=replace(item.content, notes=(note, *item.content.notes)))
 
 
 def _alone(runs: Sequence[Found]) -> dict[str, Seeds]:
@@ -138,6 +143,12 @@ def _with(size: int, place: str) -> Measure:
         )
 
     return Measure(place, Column(str(size), f"${size}$", place, scale=100, digits=1, best=1), read)
+
+
+def _every(place: str) -> Measure:
+    """acc^0, with all of a client's training pairs."""
+    made = papers.accuracy(0, "test", block=place, head="all")
+    return made._replace(column=replace(made.column, best=1))
 
 
 def _leaked(place: str) -> Measure:

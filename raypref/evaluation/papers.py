@@ -105,19 +105,22 @@ class Found:
     def identity(self, leave: Iterable[str] = ()) -> str:
         """What is computed, without the keys in `leave`: equal texts, equal configurations."""
         left = set(leave)
-        kept = {k: v for k, v in self.config.items() if k not in left and not k.startswith(NOT_WHAT_IS_COMPUTED)}
+        idle = ("variational.",) if self.config["objective"] == "choice" else ()
+        kept = {
+            k: v for k, v in self.config.items() if k not in left and not k.startswith((*NOT_WHAT_IS_COMPUTED, *idle))
+        }
         return json.dumps(kept, sort_keys=True)
 
 
 def choose(runs: Iterable[Found], points: Sequence[Point]) -> list[Seeds]:
-    """The runs of each point, all of one family (see above); every point has a `setting`.
+    """The runs of each point, all of one family (see above) with S2's objective; every point has a `setting`.
 
     Within the family each setting has one `data.group_sizes`, chosen the same way. An empty mapping: no such run.
     """
     axes = {"seed", "data.group_sizes", *(key for point in points for key in point)}
     families: dict[str, list[Found]] = {}
     for run in runs:
-        if any(run.fits(point) for point in points):
+        if run.config["objective"] == "choice" and any(run.fits(point) for point in points):
             families.setdefault(run.identity(axes), []).append(run)
     filled = [_fill(family, points) for family in families.values()]
     return max(filled, key=_rank, default=[{} for _ in points])
@@ -682,6 +685,8 @@ def reference(word: str) -> str:
     """A row that differences may be taken to, by its label or by the algorithm's name; `UserError` where no table has
     such a row."""
     known = {label.lower(): label for label in (*NAMES.values(), BALANCED_FL, *map(str.capitalize, START))}
+    if word.partition(" (")[0].lower() in known and word.endswith(")"):  # a form of the variational selector
+        return word
     known |= dict(NAMES) | {K_ROW.format(K).lower(): K_ROW.format(K) for K in range(1, 100)}
     if word.lower() not in known:
         close = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.6)

@@ -200,3 +200,34 @@ def test_the_printed_form_seems_perfect_where_z_sees_the_judged_pair(tiny):
     local.advance(300)
     told = pool.worker.loss.probe(torch.from_numpy(local.result()), [0])
     assert told["leaked_accuracy"][0] > 0.9
+
+
+def test_a_client_that_is_its_only_peer_falls_back_to_the_standard_gaussian(tiny):
+    """A cohort of one, drawn twice running: the mixture without the client itself is empty."""
+    pool = made(tiny)
+    rows = moved(pool, 2).numpy()
+    lonely = Context(
+        peers=np.array([4]),
+        mean=np.ones((1, 32), np.float32),
+        variance=np.ones((1, 32), np.float32),
+        log_weights=np.zeros((2, 1), np.float32),
+    )
+
+    def kl(told):
+        local = LocalTraining(pool.worker, [4, 5], rows, "train", 0, 1, 1e-3, context=told)
+        local.advance(1)
+        return local.local.statistics()["part/kl"]
+
+    with_peer, without = kl(lonely), kl(None)
+    assert with_peer[0] == pytest.approx(without[0])  # client 4 has nobody but itself
+    assert abs(with_peer[1] - without[1]) > 1e-6  # client 5 has client 4
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_parts_of_the_loss_add_up(tiny, form):
+    pool = made(tiny, **form)
+    local = LocalTraining(pool.worker, [1, 4], moved(pool, 2).numpy(), "train", 0, 2, 1e-3, context=context(2))
+    losses = local.advance(2)
+    parts = {k: v for k, v in local.local.statistics().items() if k.startswith("part/")}
+    assert set(parts) == {f"part/{name}" for name in ("reconstruction", "kl", "pull", "orthonormality")}
+    assert np.allclose(sum(parts.values()), losses, rtol=1e-5)

@@ -1,0 +1,16 @@
+"""FedVPL with prototypes and the orthogonal loss (S1 5.4, Fig. 4)."""
+
+from dataclasses import replace
+
+from raypref.spaces import Space
+from tune_spaces._bases import OPPOSED, OPPOSED_SMOKE
+from tune_spaces._papers import S1, S1_GEMMA
+
+SPACE = Space(
+    about="FedVPL with prototypes and the orthogonal loss (S1 5.4, Fig. 4).",
+    base=replace(OPPOSED, algorithm="fedvpl_ortho"),
+    grid={"seed": [0, 1, 2]},
+    presets={"paper": S1, "gemma2b": S1_GEMMA},
+    smoke=OPPOSED_SMOKE,
+    smoke_grid={"seed": [0]},
+)
