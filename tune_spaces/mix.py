@@ -7,10 +7,11 @@ from raypref.config import ClientsConfig, PersonalizationConfig, RunConfig
 from raypref.spaces import Space
 from tune_spaces._bases import SMOKE
 
-KEYS = ("algorithm", "objective", *(f"variational.{key}" for key in ("form", "lora", "linear", "beta", "lam")))
-PRINTED = ("printed", True, False, 0.01, 1.0)
+KEYS = ("algorithm", "objective", *(f"variational.{key}" for key in ("form", "lora", "adapted", "linear", "beta", "lam")))
+PRINTED = ("printed", True, False, False, 0.01, 1.0)
 """As S1 has it, with β and λ of its Table 4."""
-CONDITIONED = ("conditioned", False, True, 0.001, 0.1)
+CONDITIONED = ("conditioned", False, False, True, 0.001, 0.1)
+ADAPTED = ("conditioned", True, True, True, 0.001, 0.1)
 COMBINED = [
     ("fedavg", "choice", *CONDITIONED),  # which has no use for any of them
     ("fedgd", "choice", *CONDITIONED),
@@ -19,6 +20,7 @@ COMBINED = [
     ("fedvpl", "variational", *CONDITIONED),
     ("fedvpa_gp", "variational", *CONDITIONED),
     ("fedgd", "variational", *CONDITIONED),
+    ("fedvpa_gp", "variational", *ADAPTED),
 ]
 
 SPACE = Space(
