@@ -7,7 +7,8 @@ from raypref.config import ClientsConfig, PersonalizationConfig, RunConfig
 from raypref.spaces import Space
 from tune_spaces._bases import SMOKE
 
-KEYS = ("algorithm", "objective", *(f"variational.{key}" for key in ("form", "lora", "adapted", "linear", "beta", "lam")))
+OPTIONS = ("form", "lora", "adapted", "linear", "beta", "lam")
+KEYS = ("algorithm", "objective", *(f"variational.{key}" for key in OPTIONS))
 PRINTED = ("printed", True, False, False, 0.01, 1.0)
 """As S1 has it, with β and λ of its Table 4."""
 CONDITIONED = ("conditioned", False, False, True, 0.001, 0.1)
