@@ -86,12 +86,12 @@ def start_in_child(config, folder) -> int:
     return child
 
 
-@pytest.mark.parametrize("stop", [("round", 2), ("round", 4), ("personalization", 1), ("personalization", 3)])
-def test_stop_at_a_known_place_then_resume(tiny, tmp_path, whole, stop):
-    """The same at chosen places, so that both phases are surely met."""
+class Stop(Exception):
+    """What ends a run where a test wants it to."""
 
-    class Stop(Exception):
-        pass
+
+def stopping(phase, at):
+    """A progress bar that stops the run at the `at`-th advance in `phase`."""
 
     class Bar:
         def __init__(self, total, label, done):
@@ -105,11 +105,18 @@ def test_stop_at_a_known_place_then_resume(tiny, tmp_path, whole, stop):
 
         def advance(self, n, note=""):
             self.seen += 1
-            if stop[0] in self.label and self.seen == stop[1]:
+            if phase in self.label and self.seen == at:
                 raise Stop
 
+    return Bar
+
+
+@pytest.mark.parametrize("stop", [("round", 2), ("round", 4), ("personalization", 1), ("personalization", 3)])
+def test_stop_at_a_known_place_then_resume(tiny, tmp_path, whole, stop):
+    """The same at chosen places, so that both phases are surely met."""
+
     with pytest.raises(Stop):
-        experiment.run(tiny, tmp_path, bar=Bar, adapters=False)
+        experiment.run(tiny, tmp_path, bar=stopping(*stop), adapters=False)
     again = experiment.run(tiny, tmp_path, adapters=False)
     assert measured(again) == measured(whole[0])
 
@@ -117,29 +124,11 @@ def test_stop_at_a_known_place_then_resume(tiny, tmp_path, whole, stop):
 def test_a_variational_run_stopped_between_rounds_goes_on_as_if_it_had_not_been(tiny, tmp_path):
     """State has statistics, peers, log-weights and labels beside θ; what was shown of later rounds is shown once."""
 
-    class Stop(Exception):
-        pass
-
-    class Bar:
-        def __init__(self, total, label, done):
-            self.seen = 0
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *error):
-            pass
-
-        def advance(self, n, note=""):
-            self.seen += 1
-            if self.seen == 3:
-                raise Stop
-
     told = {"algorithm": "fedvpa_gp", "objective": "variational", "variational.every": 1, "variational.lora": True}
     config = override(tiny, told)
     whole = experiment.run(config, tmp_path / "whole", adapters=False)
     with pytest.raises(Stop):
-        experiment.run(config, tmp_path / "cut", bar=Bar, adapters=False)
+        experiment.run(config, tmp_path / "cut", bar=stopping("round", 3), adapters=False)
     again = experiment.run(config, tmp_path / "cut", adapters=False)
     assert measured(again) == measured(whole) and again["probes"] == whole["probes"]
     one, other = (Latent.load(tmp_path / where / "latent.npz") for where in ("whole", "cut"))

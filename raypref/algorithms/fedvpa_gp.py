@@ -14,14 +14,13 @@ import torch
 from torch import Tensor
 
 from raypref.algorithms.base import Metrics, State
-from raypref.algorithms.fedavg import check_cohort
-from raypref.clients.protocol import Clients, Context
+from raypref.algorithms.fedavg import check_cohort, uniform_cohort
+from raypref.clients.protocol import PART, Clients, Context
 from raypref.config import RunConfig, UserError
 from raypref.models.layout import initial_row
 from raypref.rng import stream
 from raypref.server.aggregation import combine, uniform_weights
 from raypref.server.clustering import kmeans, match_labels, strays
-from raypref.server.sampling import uniform_sample
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,8 @@ class FedVPAState(State):
     variance: Tensor
     """[C, d] σ̄_i²."""
     log_weights: Tensor
-    """[C, C] ℓ of each client (row) over its peers: the clients' own, here only so that a run can be resumed."""
+    """[C, C] ℓ of each client (row) over its peers, [C, 0] without mixture: the clients' own, here only so that a run
+    can be resumed."""
     assignment: list[int]
     """[C] y_i*, the label of each client's prototype, -1 before the first; empty without prototypes."""
     peers: list[int]
@@ -72,15 +72,14 @@ class FedVPAGP:
             theta=initial_row(self.clients.layout, self.config.seed),
             mu=torch.zeros(C, d),
             variance=torch.ones(C, d),
-            log_weights=torch.zeros(C, C) if self.mixture else torch.zeros(0, 0),
+            log_weights=torch.zeros(C, C if self.mixture else 0),
             assignment=[-1] * C if self.orthogonal else [],
             peers=[],
         )
 
     def round(self, state: FedVPAState) -> tuple[FedVPAState, Metrics]:
         # 4. Sample S^t.
-        draw = stream(self.config.seed, "cohort", state.round)
-        cohort = uniform_sample(self.config.federation.cohort, len(self.clients.sizes), draw)
+        cohort = uniform_cohort(self.config, self.clients, state.round)
         # 5-8. Broadcast θ and φ, the mixture prior of S^{t-1}'s statistics, and to each client its prototype's label.
         context = self.context(state, cohort)
         # 9-10. Algorithm 2 at the clients.
@@ -98,8 +97,8 @@ class FedVPAGP:
         labels = self.assign(state, mu, sorted({*cohort.tolist(), *np.flatnonzero(self.reported(state))}))
         metrics = {"train/loss": float(returned.loss.mean())}
         for name, part in returned.statistics.items():
-            if name.startswith("part/"):
-                metrics[f"train/{name.removeprefix('part/')}"] = float(part.mean())
+            if name.startswith(PART):
+                metrics[f"train/{name.removeprefix(PART)}"] = float(part.mean())
         if self.orthogonal:
             moved = [a != b for a, b in zip(state.assignment, labels, strict=True) if a >= 0]
             metrics["groups/moved"] = float(sum(moved))
@@ -111,14 +110,11 @@ class FedVPAGP:
     def context(self, state: FedVPAState, cohort: np.ndarray) -> Context:
         """What the cohort is told."""
         peers = np.asarray(state.peers, dtype=np.int64)
-        rows = (
-            state.log_weights[torch.from_numpy(cohort)[:, None], torch.from_numpy(peers)[None]] if len(peers) else None
-        )
         return Context(
             peers=peers,
             mean=state.mu.numpy()[peers],
             variance=state.variance.numpy()[peers],
-            log_weights=np.zeros((len(cohort), 0), np.float32) if rows is None else rows.numpy(),
+            log_weights=state.log_weights.numpy()[np.ix_(cohort, peers)],
             labels=np.asarray(state.assignment, dtype=np.int64)[cohort] if self.orthogonal else None,
         )
 

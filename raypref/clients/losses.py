@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from raypref.clients.protocol import Context
+from raypref.clients.protocol import PART, Context
 from raypref.data.encode import EncodedFold
 from raypref.models import latent
 from raypref.models.layout import Layout
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from raypref.clients.worker import Worker
 
 
-PART = "part/"
-"""What the names of a loss's parts begin with among a client's statistics; they are shown, and no communication."""
 SHOWN_PAIRS = 8
 """Pairs a client whose own posteriors the printed form shows."""
 

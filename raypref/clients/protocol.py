@@ -11,6 +11,9 @@ from torch import Tensor
 
 from raypref.models.layout import Layout
 
+PART = "part/"
+"""What the names of a loss's parts begin with among a client's statistics; they are shown, and no communication."""
+
 
 @dataclass(frozen=True)
 class Context:

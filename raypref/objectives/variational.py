@@ -69,8 +69,3 @@ def orthonormal_loss(prototypes: Tensor, scale: float) -> Tensor:
     """
     gram = torch.bmm(prototypes, prototypes.mT) / scale**2
     return ((gram - torch.eye(gram.shape[-1], device=gram.device)) ** 2).sum((-1, -2))
-
-
-def cap(log_variance: Tensor, most: float) -> Tensor:
-    """log σ² ← min(log σ², log σ²_max) (S1 4.1), so that no encoder meets the prior by inflating σ."""
-    return torch.clamp(log_variance, max=most)
