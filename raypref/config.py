@@ -211,6 +211,57 @@ class VariationalConfig:
 
 
 @dataclass(frozen=True)
+class DPOConfig:
+    """Direct preference optimization of a policy: FedDPO's, where `objective` is `dpo`, and that of conditional RLHF
+    (S1 4.4)."""
+
+    beta: float = 0.1
+    """β of the implicit reward (S1 Table 4: reward coefficient)."""
+    start: str = ""
+    """A PEFT folder that the policy starts from; the reference is then the base with it, otherwise the base."""
+    template: Literal["", "conversation", "helpful", "harmless", "general", "tldr", "short"] = ""
+    """How a policy is asked: `conversation` is the history as it is (S1 D.1.2), `helpful`, `harmless` and `general` are
+    S1 D.3; empty: what goes with `data.template` (conversation, tldr or short)."""
+
+
+@dataclass(frozen=True)
+class RLHFConfig:
+    """Conditional RLHF on the server (S1 4.4, Algorithm 1, lines 15-23), by `python -m raypref.rlhf` after a run."""
+
+    rounds: int = 20
+    """Times that the policy is saved and told of (S1 Table 4: 50)."""
+    local_steps: int = 10
+    """Optimizer steps a round (S1 Table 4: 30)."""
+    batch_size: int = 16
+    """Prompts in one forward and backward pass, over all workers (S1 Table 4: 1)."""
+    accumulation: int = 1
+    """Such passes a step (S1 Table 4: 4 to 32)."""
+    prompts: int = 0
+    """Most training prompts that responses are generated for in a round, drawn anew each; 0: all (S1 Table 4: 50)."""
+    generation_batch: int = 16
+    """Prompts in one generation pass (S1 Table 4: 3)."""
+    learning_rate: float = 1e-3
+    """Of AdamW, constant (S1 Table 4: 1e-5 to 1e-4 by model)."""
+    temperature: float = 0.7
+    """Of the two responses to a prompt, and of those that are judged (S1 D.1.2)."""
+    top_p: float = 1.0
+    """(S1 D.1.2)"""
+    max_new_tokens: int = 48
+    """Longest response (S1 D.1.2: 512, "configurable")."""
+    z: Literal["clients", "prior"] = "clients"
+    """Of training: `clients`, the mean posteriors of the clients that took part (S1 Algorithm 1, line 17), or samples of
+    their mixture prior by Gumbel-softmax."""
+    samples: int = 30
+    """Test prompts of a group that are answered for the judges (S1 Table 4); 0: all."""
+    workers: int = 1
+    """Processes that train the policy together."""
+    engine: Literal["torch", "deepspeed"] = "torch"
+    """`deepspeed` needs `pip install raypref[deepspeed]`."""
+    zero_stage: Literal[0, 1, 2, 3] = 2
+    """ZeRO of DeepSpeed: what is partitioned over the workers (1: optimizer state, 2: gradients, 3: the base, too)."""
+
+
+@dataclass(frozen=True)
 class PersonalizationConfig:
     """Every client fine-tunes its initialization on its own pairs, with one optimizer state throughout (S2 2.1)."""
 
@@ -266,8 +317,9 @@ class RunConfig:
     algorithm: str = "fedgd"
     """fedgd, fedavg, fl_target, fedgd_target, fedbiscuit, soft_fl, local, cl, multi_cl, fedvpl, fedvpl_ortho,
     fedvpl_prior or fedvpa_gp."""
-    objective: Literal["choice", "variational"] = "choice"
-    """What a client minimizes: the binary selector's choice loss (S2), or the variational selector's (S1)."""
+    objective: Literal["choice", "variational", "dpo"] = "choice"
+    """What a client minimizes: the binary selector's choice loss (S2), the variational selector's (S1), or that of a
+    policy (DPO; with fedavg it is FedDPO, S1 5.1)."""
     seed: int = 0
     """Of everything random: synthetic data, initialization, cohorts, batches, slots, dropout."""
     data: DataConfig = field(default_factory=DataConfig)
@@ -278,6 +330,8 @@ class RunConfig:
     fedgd: FedGDConfig = field(default_factory=FedGDConfig)
     soft_fl: SoftFLConfig = field(default_factory=SoftFLConfig)
     variational: VariationalConfig = field(default_factory=VariationalConfig)
+    dpo: DPOConfig = field(default_factory=DPOConfig)
+    rlhf: RLHFConfig = field(default_factory=RLHFConfig)
     personalization: PersonalizationConfig = field(default_factory=PersonalizationConfig)
     diagnostics: DiagnosticsConfig = field(default_factory=DiagnosticsConfig)
     clients: ClientsConfig = field(default_factory=ClientsConfig)
@@ -290,8 +344,11 @@ class RunConfig:
             del value["clients"][where]
         if value["clients"]["pooled_workers"] == 1:  # several draw dropout masks of their own
             del value["clients"]["pooled_workers"]
-        if self.objective == "choice":  # it has no part in the other one
-            del value["objective"], value["variational"]
+        del value["rlhf"]  # what may follow
+        if self.objective == "choice":  # younger than the runs of which it is true
+            del value["objective"]
+        for section in {"variational", "dpo"} - {self.objective}:  # they have no part in it
+            del value[section]
         for section, name in (("federation", "unseen"), ("data", "kinds"), ("data", "pairs_per_client")):
             if not value[section][name]:  # younger than the runs of which it is true
                 del value[section][name]

@@ -135,6 +135,24 @@ class Selector:
         with contextlib.nullcontext() if rows is None else self.bound(rows, dropout):
             return self.model.model(input_ids=flat, use_cache=False).last_hidden_state.view(*ids.shape, -1)
 
+    def log_probs(self, rows: Tensor | None, ids: Tensor, spans: Tensor, dropout: Dropout | None = None) -> Tensor:
+        """log π(response | what is before it) of one response a sequence: ids [n, b, L] padded on the right, spans [n,
+        b, 2] its start (at least 1) and end in tokens -> [n, b] float32. Empty spans give 0.
+
+        rows: None for the frozen base.
+        """
+        hidden = self.hidden(rows, ids, dropout)[:, :, :-1].flatten(0, 1)
+        targets, limits = ids[:, :, 1:].flatten(0, 1), spans.flatten(0, 1)
+        at = torch.arange(1, ids.shape[-1], device=ids.device)
+        inside = (at >= limits[:, :1]) & (at < limits[:, 1:])
+        logits = self.full_head(hidden[inside])
+        own = torch.log_softmax(logits, dim=-1).gather(-1, targets[inside][:, None])[:, 0]
+        return own.new_zeros(len(limits)).index_add(0, inside.nonzero()[:, 0], own).view(ids.shape[:2])
+
+    def full_head(self, hidden: Tensor) -> Tensor:
+        """[T, H] last hidden states -> [T, V] logits float32, with what the architecture does after its head."""
+        return self._capped(self.model.get_output_embeddings()(hidden).float())
+
     def _choice(self, hidden: Tensor, lengths: Tensor) -> Tensor:
         n, b = lengths.shape
         flat = hidden.flatten(0, 1)
@@ -145,7 +163,9 @@ class Selector:
         """[m, H] last hidden states -> [m, 2] logits of A and B: two rows of the LM head, its bias, Gemma 2's cap."""
         head = self.model.get_output_embeddings()
         bias = None if head.bias is None else head.bias[self.choice_ids]
-        logits = nn.functional.linear(hidden, head.weight[self.choice_ids], bias).float()
+        return self._capped(nn.functional.linear(hidden, head.weight[self.choice_ids], bias).float())
+
+    def _capped(self, logits: Tensor) -> Tensor:
         cap = getattr(self.model.config, "final_logit_softcapping", None)
         return logits if cap is None else cap * torch.tanh(logits / cap)
 
