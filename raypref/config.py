@@ -228,7 +228,7 @@ class DPOConfig:
 class RLHFConfig:
     """Conditional RLHF on the server (S1 4.4, Algorithm 1, lines 15-23), by `python -m raypref.rlhf` after a run."""
 
-    rounds: int = 20
+    rounds: int = 25
     """Times that the policy is saved and told of (S1 Table 4: 50)."""
     local_steps: int = 10
     """Optimizer steps a round (S1 Table 4: 30)."""
@@ -240,7 +240,7 @@ class RLHFConfig:
     """Most training prompts that responses are generated for in a round, drawn anew each; 0: all (S1 Table 4: 50)."""
     generation_batch: int = 16
     """Prompts in one generation pass (S1 Table 4: 3)."""
-    learning_rate: float = 1e-3
+    learning_rate: float = 5e-4
     """Of AdamW, constant (S1 Table 4: 1e-5 to 1e-4 by model)."""
     temperature: float = 0.7
     """Of the two responses to a prompt, and of those that are judged (S1 D.1.2)."""
@@ -249,12 +249,18 @@ class RLHFConfig:
     max_new_tokens: int = 48
     """Longest response (S1 D.1.2: 512, "configurable")."""
     z: Literal["clients", "prior"] = "clients"
-    """Of training: `clients`, the mean posteriors of the clients that took part (S1 Algorithm 1, line 17), or samples of
-    their mixture prior by Gumbel-softmax."""
+    """Of training: `clients`, the mean posteriors of those who took part (S1 Algorithm 1, line 17), or samples of their
+    mixture prior by Gumbel-softmax."""
     samples: int = 30
     """Test prompts of a group that are answered for the judges (S1 Table 4); 0: all."""
+    backend: Literal["local", "ray"] = "local"
+    """`local`: in this process; `ray`: a Ray Train job of `workers` processes."""
     workers: int = 1
-    """Processes that train the policy together."""
+    """Processes that train the policy together, each on its share of every batch."""
+    gpus_per_worker: float = 0.0
+    """GPUs of such a process; above 0 the model runs on the GPU."""
+    cpus_per_worker: float = 0.9
+    """CPU share of such a process."""
     engine: Literal["torch", "deepspeed"] = "torch"
     """`deepspeed` needs `pip install raypref[deepspeed]`."""
     zero_stage: Literal[0, 1, 2, 3] = 2
@@ -461,6 +467,34 @@ def _validate_variational(config: RunConfig) -> None:
         raise UserError("soft_fl starts from orthogonal LoRA adapters and has no latent modules; take objective choice")
 
 
+def _validate_policy(config: RunConfig) -> None:
+    """DPO's sections: its own, and that of what may follow a run."""
+    r = config.rlhf
+    for name, value in (
+        ("dpo.beta", config.dpo.beta),
+        ("rlhf.learning_rate", r.learning_rate),
+        ("rlhf.temperature", r.temperature),
+    ):
+        if value <= 0:
+            raise UserError(f"{name} is {value:g}; it must be above 0")
+    if not 0 < r.top_p <= 1:
+        raise UserError(f"rlhf.top_p is {r.top_p:g}; it must be in (0, 1]")
+    for name, number in (("prompts", r.prompts), ("samples", r.samples)):
+        if number < 0:
+            raise UserError(f"rlhf.{name} is {number}; it must not be negative")
+    if r.batch_size % r.workers:
+        raise UserError(
+            f"rlhf.batch_size is {r.batch_size}, which {r.workers} workers cannot share evenly; give a multiple of "
+            f"rlhf.workers, such as {-(-r.batch_size // r.workers) * r.workers}"
+        )
+    if config.objective != "dpo":
+        return
+    if config.diagnostics.marks:
+        raise UserError("diagnostics.marks are S2's, of objective choice; leave them empty with dpo")
+    if config.algorithm == "soft_fl" and config.dpo.start:
+        raise UserError("soft_fl starts from orthogonal adapters of its own; leave dpo.start empty")
+
+
 def validate(config: RunConfig) -> None:
     """What can be said without the data: raises `UserError` with one line that says what to do."""
     f, e, p, o, c = config.federation, config.experts, config.personalization, config.optim, config.clients
@@ -484,6 +518,13 @@ def validate(config: RunConfig) -> None:
         ("data.min_rows", config.data.min_rows),
         ("data.cover_min_rows", config.data.cover_min_rows),
         ("data.max_length", config.data.max_length),
+        ("rlhf.rounds", config.rlhf.rounds),
+        ("rlhf.local_steps", config.rlhf.local_steps),
+        ("rlhf.batch_size", config.rlhf.batch_size),
+        ("rlhf.accumulation", config.rlhf.accumulation),
+        ("rlhf.generation_batch", config.rlhf.generation_batch),
+        ("rlhf.max_new_tokens", config.rlhf.max_new_tokens),
+        ("rlhf.workers", config.rlhf.workers),
     ):
         if number < 1:
             raise UserError(f"{name} is {number}; it must be at least 1")
@@ -534,5 +575,6 @@ def validate(config: RunConfig) -> None:
         )
     if config.objective == "variational":
         _validate_variational(config)
+    _validate_policy(config)
     if config.clients.clients_per_actor < 0:
         raise UserError(f"clients.clients_per_actor is {config.clients.clients_per_actor}; 0 means all clients in one")

@@ -68,12 +68,12 @@ class Dropout:
 class Selector:
     """A frozen base with its tokenizer, choice tokens and row layout."""
 
-    def __init__(self, model: Any, choice_ids: tuple[int, int], pad: int, config: ModelConfig, device: str) -> None:
+    def __init__(self, model: Any, choice_ids: tuple[int, ...], pad: int, config: ModelConfig, device: str) -> None:
         self.config = config
         self.device = device
         self.pad = pad
         self.model = model.to(device).requires_grad_(False).eval()
-        self.choice_ids = torch.tensor(choice_ids, device=device)
+        self.choice_ids = torch.tensor(choice_ids, dtype=torch.int64, device=device)
         self.scale = config.lora_alpha / config.lora_r
         self.modules: dict[str, StackedLoRA] = {}
         for name, parent, child, linear in _targets(self.model.model, config.lora_targets):
@@ -248,7 +248,7 @@ def load_model(config: ModelConfig) -> Any:
         raise _not_loaded("cannot load", config.base, error) from error
 
 
-def load_selector(config: ModelConfig, choice_ids: tuple[int, int], pad: int, device: str = "cpu") -> Selector:
+def load_selector(config: ModelConfig, choice_ids: tuple[int, ...], pad: int, device: str = "cpu") -> Selector:
     """A ready selector on `device`."""
     return Selector(load_model(config), choice_ids, pad, config, device)
 
