@@ -39,7 +39,7 @@ REQUIREMENTS = [
     for texts in (PROJECT["project"]["dependencies"], *PROJECT["project"]["optional-dependencies"].values())
     for text in texts
 ]
-HEAVY = {"datasets", "mlflow", "peft", "ray", "torch", "transformers"}
+HEAVY = {"datasets", "mlflow", "openai", "peft", "ray", "torch", "transformers"}
 
 
 def documents(name: str) -> list[dict[str, Any]]:
@@ -152,8 +152,8 @@ def call(module: str, *arguments: str) -> tuple[str, set[str]]:
 
 @pytest.mark.parametrize(
     "words",
-    ["raypref.run", "raypref.sweep", "raypref.data"]
-    + [f"{module} --help" for module in ("raypref.run", "raypref.sweep", "raypref.data")],
+    ["raypref.run", "raypref.sweep", "raypref.data", "raypref.judge"]
+    + [f"{module} --help" for module in ("raypref.run", "raypref.sweep", "raypref.data", "raypref.judge")],
 )
 def test_a_question_about_usage_loads_no_heavy_library(words: str) -> None:
     printed, loaded = call(*words.split())
