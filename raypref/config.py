@@ -35,8 +35,9 @@ class DataConfig:
     rows without people are dealt to clients that hold one kind each, which is then their group; `group_sizes` says how
     many. Files without such a word are left out. Empty: off."""
     group_sizes: tuple[int, ...] = (15, 15, 5, 5)
-    """Synthetic or synthesized: clients in G1 to G4 (S2 2.3: 10/10/10/10 balanced, 15/15/5/5 imbalanced). With `kinds`:
-    clients of each kind (S1 5.1: 5/5, 25/25, 50/50)."""
+    """Synthetic or synthesized: clients in G1 to G4 (S2 2.3: 10/10/10/10 balanced, 15/15/5/5 imbalanced), or two
+    numbers, for the two that wish the opposite on every axis. With `kinds`: clients of each kind (S1 5.1: 5/5, 25/25,
+    50/50)."""
     pairs_per_client: int = 0
     """With `kinds`: most pairs that a client is dealt; 0: all there are, evenly (S1 does not say)."""
     pairs_per_axis: int = 100

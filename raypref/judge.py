@@ -35,7 +35,7 @@ class Options:
     """Win rates and reward scores of a policy's responses against the frozen base's, on each axis."""
 
     run: tyro.conf.Positional[str] = ""
-    """Folder of a finished policy run."""
+    """A policy of `python -m raypref.rlhf`: its folder, or its MLflow run id."""
     by: Literal["style", "endpoint", "reward"] | None = None
     """`style` counts the phrases of the embedded benchmark's styles, `endpoint` asks a language model, `reward` scores
     by classifiers. Left out: reward where one is named, else style on the embedded benchmark and endpoint elsewhere."""
@@ -55,9 +55,11 @@ def command(argv: list[str]) -> int:
     options = parse(Options, argv or ["--help"], "python -m raypref.judge")
     if not options.run:
         raise UserError("RUN comes first, the folder of a policy run: python -m raypref.judge RUN [--by endpoint …]")
-    folder = find(options.run)
 
+    from raypref import locate
     from raypref.evaluation import tables
+
+    folder = locate.folder(options.run)
 
     by = options.by or kind(folder, options)
     each = [options]
@@ -77,14 +79,6 @@ def command(argv: list[str]) -> int:
         incomplete |= bool(judgement.get("failed"))
         console.say(f"{judgement['judge']}: {path_of(folder, judgement['judge'])}")
     return int(incomplete)
-
-
-def find(run: str) -> Path:
-    """The folder of a run, by what a person types for it. Raises `UserError` where there is none."""
-    folder = Path(run).expanduser().absolute()
-    if not folder.is_dir():
-        raise UserError(f"{run}: there is no such folder; give the folder of a finished policy run")
-    return folder
 
 
 def kind(folder: Path, options: Options) -> Literal["style", "endpoint", "reward"]:

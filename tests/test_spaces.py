@@ -61,6 +61,7 @@ S1_TABLE_4 = {
     "variational.M": 2,  # 5.1: "we set the number of orthogonal prototypes to M = 2"
     "variational.form": "printed",  # Eq. 2, Algorithm 2
     "experts.K": 3,  # C.4: "FedBiscuit: ... (U = 3)"
+    "dpo.beta": 0.1,  # "Reward coefficient"
 }
 """S1, Table 4 (stage 1), 5.1 and C, typed in a second time."""
 
@@ -68,7 +69,10 @@ S1_BASES = {  # C.2.1 and 4.4: "We use p_logit = 0.5 for Qwen-2 0.5B and 0.0 for
     "paper": {"model.base": "Qwen/Qwen2-0.5B", "variational.logit_dropout": 0.5},
     "gemma2b": {"model.base": "google/gemma-2b", "variational.logit_dropout": 0.0},
 }
-S1_NAMES = ["ablation", "client_count", "client_ratio", "fedvpa_gp", "fedvpl", "fedvpl_ortho", "fedvpl_prior", "unseen"]
+S1_NAMES = [
+    *("ablation", "client_count", "client_ratio", "unseen"),
+    *("feddpo", "fedvpa_gp", "fedvpl", "fedvpl_ortho", "fedvpl_prior"),
+]
 OURS = ["mix", "variants"]
 """Spaces of no paper."""
 

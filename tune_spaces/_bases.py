@@ -1,6 +1,6 @@
 """Pieces that the spaces share."""
 
-from raypref.config import ClientsConfig, DataConfig, PersonalizationConfig, RunConfig, VariationalConfig
+from raypref.config import ClientsConfig, DataConfig, ExpertsConfig, PersonalizationConfig, RunConfig, VariationalConfig
 
 TWO_ACTORS = ClientsConfig(backend="ray", clients_per_actor=20)
 """Forty clients on two actors: both cores of a small laptop."""
@@ -21,20 +21,20 @@ SMOKE: dict[str, object] = {
 OPPOSED = RunConfig(
     algorithm="fedvpa_gp",
     objective="variational",
-    data=DataConfig(axes=("education",), group_sizes=(5, 5)),
+    data=DataConfig(group_sizes=(5, 5)),
     variational=VariationalConfig(M=2),
+    experts=ExpertsConfig(K=3),  # FedBiscuit's U (S1 C.4)
     personalization=PersonalizationConfig(marks=(0,)),
     clients=ClientsConfig(backend="ray"),
 )
-"""S1's setting on the embedded benchmark: two groups of opposed wishes in the place of helpful and harmless, and z
-inferred without a gradient step."""
+"""S1's setting on the embedded benchmark: two groups that wish the opposite on both axes in the place of helpful and
+harmless, and z inferred without a gradient step."""
 
 OPPOSED_SMOKE: dict[str, object] = {
     **SMOKE,
     # Whether the methods work, on data that need no download.
     "data.source": "synthetic",
     "data.kinds": (),
-    "data.axes": ("education",),
     "data.group_sizes": (3, 3),
     "data.template": "short",
     "federation.cohort": 3,

@@ -71,6 +71,7 @@ S1: dict[str, object] = {
     "variational.scale": 5.0,
     "variational.logit_dropout": 0.5,  # 4.4: on Qwen2-0.5B
     "variational.balanced": True,
+    "dpo.beta": 0.1,
     "personalization.marks": (0,),  # a client infers its z, without a gradient step
 }
 """S1, Table 4, B and C."""

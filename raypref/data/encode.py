@@ -7,15 +7,15 @@ the parity of the index; nothing of it is in the text (tested).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
-from raypref.config import UserError
+from raypref.config import RunConfig, UserError
 from raypref.data.federation import FOLDS, Federation, Pair
-from raypref.data.templates import GENERATION, TEMPLATES, ask, fill
+from raypref.data.templates import ANSWERED_BY, GENERATION, TEMPLATES, ask, fill
 
 
 @dataclass(frozen=True)
@@ -117,14 +117,27 @@ class EncodedFederation:
         return np.array([c.fold(fold).pairs for c in self.clients], dtype=np.int64)
 
 
-def encode_federation(federation: Federation, tokenizer: Any, template: str, max_length: int) -> EncodedFederation:
-    """Tokenise every pair of every client in both orders.
+Encode = Callable[[Sequence[Pair], Any, str, int, Counts], EncodedFold]
+"""What makes a fold: `encode_pairs` or `encode_responses`."""
+
+
+def wording(config: RunConfig) -> tuple[Encode, str]:
+    """How the pairs of a run become token sequences, and in which template: comparisons, or with DPO responses."""
+    if config.objective == "dpo":
+        return encode_responses, config.dpo.template or ANSWERED_BY[config.data.template]
+    return encode_pairs, config.data.template
+
+
+def encode_federation(
+    federation: Federation, tokenizer: Any, encode: Encode, template: str, max_length: int
+) -> EncodedFederation:
+    """Tokenise every pair of every client.
 
     Raises `UserError` where a client is left without a usable pair in a fold.
     """
     counts = Counts()
     clients = tuple(
-        EncodedClient(**{f: encode_pairs(c.fold(f), tokenizer, template, max_length, counts) for f in FOLDS})
+        EncodedClient(**{f: encode(c.fold(f), tokenizer, template, max_length, counts) for f in FOLDS})
         for c in federation.clients
     )
     for client, encoded in zip(federation.clients, clients, strict=True):

@@ -70,7 +70,7 @@ def import_peft(folder: Path, layout: Layout, config: ModelConfig) -> Tensor:
                 warnings.filterwarnings("ignore", f".*{NOTICE}.*")
                 found = PeftConfig.from_pretrained(str(folder))
             for name, theirs, ours in (
-                ("r", found.r, config.lora_r),
+                ("lora_r", found.r, config.lora_r),
                 ("lora_alpha", found.lora_alpha, config.lora_alpha),
             ):
                 if theirs != ours:

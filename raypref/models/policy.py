@@ -21,7 +21,7 @@ from raypref.config import RunConfig
 from raypref.data.templates import ANSWERED_BY, GENERATION, Generation, ask
 from raypref.models.latent import PREFIX
 from raypref.models.layout import Layout, Segment
-from raypref.models.selector import Dropout, Selector
+from raypref.models.selector import Dropout, Selector, base_layout, load_architecture
 
 Z_TO_EMBEDDING = f"{PREFIX}z_to_embedding"
 
@@ -186,6 +186,17 @@ class Policy:
 def dpo_template(config: RunConfig) -> str:
     """How a policy of this run is asked."""
     return config.dpo.template or ANSWERED_BY[config.data.template]
+
+
+def layout_of(config: RunConfig) -> Layout:
+    """The row of a policy that follows this run, from the architecture alone: no weight is read."""
+    hidden = load_architecture(config.model.base).hidden_size
+    return policy_layout(base_layout(config.model), hidden, latent_width(config))
+
+
+def latent_width(config: RunConfig) -> int:
+    """d of the z that a policy is conditioned on after this run; 0: on none."""
+    return config.variational.d if config.objective == "variational" else 0
 
 
 def policy_layout(adapter: Layout, hidden: int, d: int) -> Layout:

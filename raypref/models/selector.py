@@ -73,7 +73,10 @@ class Selector:
         self.device = device
         self.pad = pad
         self.model = model.to(device).requires_grad_(False).eval()
-        self.choice_ids = torch.tensor(choice_ids, dtype=torch.int64, device=device)
+        ids, head = torch.tensor(choice_ids, dtype=torch.int64, device=device), self.model.get_output_embeddings()
+        # Copies: where ZeRO 3 partitions the base, a parameter is there only inside its own module's call.
+        self.choice_weight = head.weight[ids].clone()
+        self.choice_bias = None if head.bias is None else head.bias[ids].clone()
         self.scale = config.lora_alpha / config.lora_r
         self.modules: dict[str, StackedLoRA] = {}
         for name, parent, child, linear in _targets(self.model.model, config.lora_targets):
@@ -161,9 +164,8 @@ class Selector:
 
     def head(self, hidden: Tensor) -> Tensor:
         """[m, H] last hidden states -> [m, 2] logits of A and B: two rows of the LM head, its bias, Gemma 2's cap."""
-        head = self.model.get_output_embeddings()
-        bias = None if head.bias is None else head.bias[self.choice_ids]
-        return self._capped(nn.functional.linear(hidden, head.weight[self.choice_ids], bias).float())
+        weight, bias = (None if part is None else part.to(hidden) for part in (self.choice_weight, self.choice_bias))
+        return self._capped(nn.functional.linear(hidden, weight, bias).float())
 
     def _capped(self, logits: Tensor) -> Tensor:
         cap = getattr(self.model.config, "final_logit_softcapping", None)

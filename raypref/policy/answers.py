@@ -1,5 +1,5 @@
-"""What judges are shown: a response of the trained policy, given the client's z, and one of the frozen base, to each test
-prompt (S1 D.2, steps 1 and 2)."""
+"""What judges are shown (S1 D.2, steps 1 and 2): to each test prompt a response of the trained policy, given the
+client's z, and one of the frozen base."""
 
 from __future__ import annotations
 

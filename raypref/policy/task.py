@@ -17,6 +17,7 @@ from raypref.config import RunConfig, UserError
 from raypref.data.encode import choice_tokens
 from raypref.data.federation import Federation
 from raypref.data.load import load
+from raypref.models.identity import base_identity, check_base
 from raypref.models.latent import row_layout
 from raypref.models.selector import load_tokenizer, pad_id
 from raypref.rng import stream
@@ -36,7 +37,7 @@ class Task:
     """Plain strings and arrays, so that it crosses processes at once."""
 
     config: RunConfig
-    choice_ids: tuple[int, int]
+    choice_ids: tuple[int, ...]
     pad: int
     rows: np.ndarray
     """float32 [U, D] what stage 1 left: one variational selector, U voting ones, or with FedDPO the policy itself."""
@@ -46,6 +47,8 @@ class Task:
     """What judges are shown answers to: test prompts of every group, evenly over its clients."""
     ids: tuple[str, ...]
     """[C] client ids."""
+    base: str
+    """The base's identity (`raypref.models.identity`)."""
     groups: tuple[str, ...]
     """[C] each client's true group; empty where unknown. For the judges' sections only."""
     unseen: frozenset[int]
@@ -72,12 +75,15 @@ def gather(folder: Path, config: RunConfig) -> Task:
     Raises `UserError` where the run cannot be followed.
     """
     result = checkpoint.read_json(folder / "result.json")
+    if not result["rounds"]:
+        raise UserError(f"{config.algorithm} trains nothing that clients share; take fedavg, fedbiscuit or fedvpa_gp")
+    check_base(config.model.base, result.get("base", ""), str(folder))  # "": of an earlier version
     tokenizer = load_tokenizer(config.model.base)
     federation = load(config.data, config.seed)
     if list(federation.ids) != result["clients"]:
         raise UserError(f"the data changed since {folder} was made; run its stage 1 again")
     away = frozenset(unseen(config, federation.groups, federation.group_of).tolist())
-    choice_ids = (0, 0) if config.objective == "dpo" else choice_tokens(tokenizer, config.data.template)
+    choice_ids = () if config.objective == "dpo" else choice_tokens(tokenizer, config.data.template)
     return Task(
         config=config,
         choice_ids=choice_ids,
@@ -86,6 +92,7 @@ def gather(folder: Path, config: RunConfig) -> Task:
         train=prompts_of(federation, "train", [c for c in range(len(federation.ids)) if c not in away]),
         test=chosen_tests(federation, config, away),
         ids=federation.ids,
+        base=base_identity(config.model.base),
         groups=tuple(client.group for client in federation.clients),
         unseen=away,
         z=posteriors(folder, result, config),

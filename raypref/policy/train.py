@@ -164,19 +164,20 @@ def work(task: Task, share: Share, folder: Path, told: Callable[[int, dict[str, 
     with open_engine(trainer.policy, trainer.start(), task.config, share) as engine:
         for round in range(engine.restore(folder), task.config.rlhf.rounds if task.trains else 0):
             metrics = trainer.round(engine, round).metrics(task.config.rlhf.local_steps)
-            engine.save(folder, round + 1)
             if share.rank == 0:
-                told(round + 1, metrics)
+                told(round + 1, metrics)  # before it is saved: twice rather than never
+            engine.save(folder, round + 1)
         with engine.gathered() as row:
             entries = answers.answer(task, trainer.policy, row, engine.together)
             if share.rank == 0:
-                keep(folder, row)
+                keep(folder, row, task)
                 answers.write(folder, entries)
 
 
-def keep(folder: Path, row: Tensor) -> None:
-    """The finished policy, by whatever engine."""
-    checkpoint.save(folder / "row.safetensors", {"row": row}, {})
+def keep(folder: Path, row: Tensor, task: Task) -> None:
+    """The finished policy, by whatever engine, with the z that its clients have sent: all that generating needs."""
+    z = {} if task.z is None else {"z": torch.from_numpy(task.z)}
+    checkpoint.save(folder / "row.safetensors", {"row": row, **z}, {"ids": task.ids, "base": task.base})
 
 
 def sample_mixture(mean: Tensor, variance: Tensor, count: int, tau: float, draw: torch.Generator) -> Tensor:
