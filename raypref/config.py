@@ -229,17 +229,17 @@ class DPOConfig:
 class RLHFConfig:
     """Conditional RLHF on the server (S1 4.4, Algorithm 1, lines 15-23), by `python -m raypref.rlhf` after a run."""
 
-    rounds: int = 25
+    rounds: int = 20
     """Times that the policy is saved and told of (S1 Table 4: 50)."""
     local_steps: int = 10
     """Optimizer steps a round (S1 Table 4: 30)."""
-    batch_size: int = 16
+    batch_size: int = 32
     """Prompts in one forward and backward pass, over all workers (S1 Table 4: 1)."""
     accumulation: int = 1
     """Such passes a step (S1 Table 4: 4 to 32)."""
     prompts: int = 0
     """Most training prompts that responses are generated for in a round, drawn anew each; 0: all (S1 Table 4: 50)."""
-    generation_batch: int = 16
+    generation_batch: int = 32
     """Prompts in one generation pass (S1 Table 4: 3)."""
     learning_rate: float = 5e-4
     """Of AdamW, constant (S1 Table 4: 1e-5 to 1e-4 by model)."""
@@ -247,7 +247,7 @@ class RLHFConfig:
     """Of the two responses to a prompt, and of those that are judged (S1 D.1.2)."""
     top_p: float = 1.0
     """(S1 D.1.2)"""
-    max_new_tokens: int = 48
+    max_new_tokens: int = 40
     """Longest response (S1 D.1.2: 512, "configurable")."""
     z: Literal["clients", "prior"] = "clients"
     """Of training: `clients`, the mean posteriors of those who took part (S1 Algorithm 1, line 17), or samples of their
@@ -402,7 +402,7 @@ def nearest(word: str, known: typing.Iterable[str]) -> str:
     tails = {option.lstrip("-").rsplit(".", 1)[-1]: option for option in options}
     last = word.lstrip("-").rsplit(".", 1)[-1]
     close = [tails[last]] if last in tails else difflib.get_close_matches(word, options, n=1, cutoff=0.5)
-    close = close or [tails[m] for m in difflib.get_close_matches(last, tails, n=1, cutoff=0.5)]
+    close = close or [tails[m] for m in difflib.get_close_matches(last, tails, n=1, cutoff=0.55)]
     return f"; did you mean {close[0]!r}?" if close else f"; there are: {', '.join(options)}"
 
 

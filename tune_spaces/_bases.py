@@ -40,11 +40,16 @@ OPPOSED_SMOKE: dict[str, object] = {
     "federation.cohort": 3,
     "experts.K": 2,
     "personalization.marks": (0,),
+    "rlhf.rounds": 2,
+    "rlhf.local_steps": 2,
+    "rlhf.batch_size": 4,
+    "rlhf.max_new_tokens": 16,
+    "rlhf.samples": 8,
 }
 """`SMOKE` for spaces that start from `OPPOSED`."""
 
 VARIATIONAL = [(name, "variational") for name in ("fedvpl", "fedvpl_ortho", "fedvpl_prior", "fedvpa_gp")]
 """Values of ("algorithm", "objective"): S1's method and what it is made of (5.4)."""
 
-S1_METHODS = [("fedbiscuit", "choice"), ("fedvpl", "variational"), ("fedvpa_gp", "variational")]
-"""Values of ("algorithm", "objective"): the selectors of S1 Table 1; FedDPO trains none."""
+S1_METHODS = [("fedavg", "dpo"), ("fedbiscuit", "choice"), ("fedvpl", "variational"), ("fedvpa_gp", "variational")]
+"""Values of ("algorithm", "objective"): FedDPO and the selectors of S1 Table 1, all at one learning rate."""

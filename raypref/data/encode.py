@@ -15,7 +15,7 @@ import numpy as np
 
 from raypref.config import RunConfig, UserError
 from raypref.data.federation import FOLDS, Federation, Pair
-from raypref.data.templates import ANSWERED_BY, GENERATION, TEMPLATES, ask, fill
+from raypref.data.templates import GENERATION, TEMPLATES, ask, asked, fill
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ Encode = Callable[[Sequence[Pair], Any, str, int, Counts], EncodedFold]
 def wording(config: RunConfig) -> tuple[Encode, str]:
     """How the pairs of a run become token sequences, and in which template: comparisons, or with DPO responses."""
     if config.objective == "dpo":
-        return encode_responses, config.dpo.template or ANSWERED_BY[config.data.template]
+        return encode_responses, asked(config)
     return encode_pairs, config.data.template
 
 

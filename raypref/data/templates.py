@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from raypref.config import RunConfig
+
 TEMPLATES = {
     "hh": (
         "Below is a conversation between a human and an AI assistant, followed by two responses. Pick the response "
@@ -62,6 +64,11 @@ GENERATION = {
 }
 ANSWERED_BY = {"hh": "conversation", "tldr": "tldr", "short": "short"}
 """Comparison wording -> how a policy is asked where nothing else is configured."""
+
+
+def asked(config: RunConfig) -> str:
+    """How a policy of this run is asked: a key of `GENERATION`."""
+    return config.dpo.template or ANSWERED_BY[config.data.template]
 
 
 def ask(template: str, prompt: str) -> tuple[str, tuple[int, int]]:

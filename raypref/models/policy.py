@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from raypref.config import RunConfig
-from raypref.data.templates import ANSWERED_BY, GENERATION, Generation, ask
+from raypref.data.templates import GENERATION, Generation, ask, asked
 from raypref.models.latent import PREFIX
 from raypref.models.layout import Layout, Segment
 from raypref.models.selector import Dropout, Selector, base_layout, load_architecture
@@ -71,7 +71,7 @@ class Policy:
     def __init__(self, selector: Selector, tokenizer: Any, config: RunConfig, d: int) -> None:
         """d: the width of z; 0: a policy without one."""
         self.selector, self.tokenizer, self.d = selector, tokenizer, d
-        self.template = dpo_template(config)
+        self.template = asked(config)
         self.max_length = config.data.max_length
         model = selector.model
         self.hidden = int(model.config.hidden_size)
@@ -121,11 +121,11 @@ class Policy:
 
         synced: all processes generate together, so that none stops before the others (ZeRO 3).
         """
-        asked = [self.ask(prompt, sampling.max_new_tokens) for prompt in prompts]
-        width, pad, device = max(map(len, asked)), self.selector.pad, self.selector.device
-        ids = torch.full((len(asked), width), pad, dtype=torch.int64)
+        stems = [self.ask(prompt, sampling.max_new_tokens) for prompt in prompts]
+        width, pad, device = max(map(len, stems)), self.selector.pad, self.selector.device
+        ids = torch.full((len(stems), width), pad, dtype=torch.int64)
         mask = torch.zeros_like(ids)
-        for i, own in enumerate(asked):  # on the left, so that all responses begin at one place
+        for i, own in enumerate(stems):  # on the left, so that all responses begin at one place
             ids[i, width - len(own) :], mask[i, width - len(own) :] = torch.tensor(own), 1
         devices = [torch.cuda.current_device()] if device == "cuda" else []
         stops = [text for text in (self.asks.end, self.asks.stop) if text]
@@ -143,7 +143,7 @@ class Policy:
                 synced_gpus=synced,
                 **({"stop_strings": stops, "tokenizer": self.tokenizer} if stops else {}),
             )[:, width:].cpu()
-        return self._responses(asked, out)
+        return self._responses(stems, out)
 
     def ask(self, prompt: str, room: int) -> list[int]:
         """The tokens that a response follows, at most `max_length` less `room` for it."""
@@ -156,10 +156,10 @@ class Policy:
             ids = [token for i, token in enumerate(ids) if i not in set(inside)]
         return ids
 
-    def _responses(self, asked: Sequence[list[int]], out: Tensor) -> Responses:
+    def _responses(self, stems: Sequence[list[int]], out: Tensor) -> Responses:
         end = self.tokenizer.eos_token_id
         rows, spans, texts = [], [], []
-        for prompt, drawn in zip(asked, out.tolist(), strict=True):
+        for prompt, drawn in zip(stems, out.tolist(), strict=True):
             own, text = self._cut(drawn, end)
             rows.append(torch.tensor([*prompt, *own]))
             spans.append((len(prompt), len(prompt) + len(own)))
@@ -181,11 +181,6 @@ class Policy:
                     break
                 drawn, text = drawn[:-1], shorter
         return drawn, text.strip()
-
-
-def dpo_template(config: RunConfig) -> str:
-    """How a policy of this run is asked."""
-    return config.dpo.template or ANSWERED_BY[config.data.template]
 
 
 def layout_of(config: RunConfig) -> Layout:
