@@ -21,14 +21,15 @@ SMOKE: dict[str, object] = {
 OPPOSED = RunConfig(
     algorithm="fedvpa_gp",
     objective="variational",
-    data=DataConfig(group_sizes=(5, 5)),
+    data=DataConfig(axes=("education", "humor", "manners"), group_sizes=(5, 5)),
     variational=VariationalConfig(M=2),
     experts=ExpertsConfig(K=3),  # FedBiscuit's U (S1 C.4)
     personalization=PersonalizationConfig(marks=(0,)),
     clients=ClientsConfig(backend="ray"),
 )
-"""S1's setting on the embedded benchmark: two groups that wish the opposite on both axes in the place of helpful and
-harmless, and z inferred without a gradient step."""
+"""S1's setting on the embedded benchmark: in the place of helpful and harmless two groups that wish the opposite on
+every axis, and z inferred without a gradient step. All styles that the base writes are judged in training: a policy is
+drawn to whatever its selector has never seen."""
 
 OPPOSED_SMOKE: dict[str, object] = {
     **SMOKE,

@@ -82,10 +82,10 @@ class Policy(Found):
 
     def identity(self, leave: Iterable[str] = ()) -> str:
         """As of any run; but how policies are trained and asked (`dpo.`, `rlhf.`) counts."""
-        kept = {name: self.config[f"rlhf.{name}"] for name in ANSWERS} | self.training
-        kept |= {key: value for key, value in self.config.items() if key.startswith("dpo.")}
-        left = set(leave)
-        return super().identity(left) + json.dumps({k: v for k, v in kept.items() if k not in left}, sort_keys=True)
+        left, asked = set(leave), tuple(f"rlhf.{name}" for name in ANSWERS)
+        own = {k: v for k, v in self.config.items() if k.startswith(("dpo.", *asked))} | self.training
+        kept = {key: value for key, value in own.items() if key not in left}
+        return super().identity(left | set(own)) + json.dumps(kept, sort_keys=True)
 
     @property
     def judge(self) -> tuple[str, Mapping[str, Any]]:
@@ -133,10 +133,12 @@ def fullest(families: Iterable[list[Policy]], vary: Sequence[str] = ()) -> list[
 
 def by_base(runs: Iterable[Policy]) -> dict[str, list[Policy]]:
     """Base model -> the runs on it, all by one judge; the only one has no name, for it is told beneath the table."""
+    judged = sorted(by_one_judge(runs), key=lambda run: str(run.config["model.base"]))
+    several = len({run.config["model.base"] for run in judged}) > 1
     of: dict[str, list[Policy]] = {}
-    for run in sorted(by_one_judge(runs), key=lambda run: str(run.config["model.base"])):
-        of.setdefault(PurePath(run.config["model.base"]).name, []).append(run)
-    return of if len(of) > 1 else dict(zip([""], of.values(), strict=False))
+    for run in judged:
+        of.setdefault(PurePath(run.config["model.base"]).name if several else "", []).append(run)
+    return of
 
 
 def rows_of(runs: Sequence[Policy], place: Callable[[Policy], str], block: str = "") -> list[Row]:
@@ -264,6 +266,8 @@ def bars(panels: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]], wins
             handles[name] = ax.bar(x, mean, wide, yerr=std if any(std) else None, label=name, **style)
         ax.axhline(50 if wins else 0, color="0.6", lw=0.8, ls=":")
         ax.set_xticks(range(len(groups)), list(groups))
+        ax.grid(False, axis="x")
+        ax.set_axisbelow(True)
         ax.set_title(base, fontsize=9)
     axs[0].set_ylabel("win rate, %" if wins else "reward score, ours - theirs")
     legend(figure, (), extra=list(handles.values()))
