@@ -89,7 +89,9 @@ def position(client: str, ids: list[str]) -> int:
         what = (
             f"client {client!r} took no part" if client else "--client is missing: this policy answers by a client's z"
         )
-        raise UserError(f"{what}{nearest(client, ids)}")
+        hint = nearest(client, ids)
+        few = f"; there are {len(ids)}, such as {', '.join(ids[:3])}"
+        raise UserError(f"{what}{hint if 'did you mean' in hint else few}")
     return ids.index(client)
 
 

@@ -19,6 +19,7 @@ from raypref.judges import prompts, responses
 from raypref.judges.endpoint import TEMPERATURE, EndpointOptions, ask, cost
 from raypref.judges.responses import Response, Section
 from raypref.judges.reward import RewardOptions, named
+from raypref.run import working_folder
 
 if TYPE_CHECKING:
     from raypref.evaluation.tables import Table
@@ -42,6 +43,8 @@ class Options:
     samples: int | None = None
     """Comparisons a section, drawn evenly over clients; 0: all. Left out: 30 by an endpoint, 100 by a reward model (S1
     C.3), all by style."""
+    track: bool = True
+    """Also add the judgement to the policy's run in MLflow, where it has one."""
     seed: int = 0
     """Of which comparisons are drawn, and of the intervals."""
     prompt: Literal["both", "helpful", "harmless"] | None = None
@@ -78,7 +81,21 @@ def command(argv: list[str]) -> int:
             console.warn(line)
         incomplete |= bool(judgement.get("failed"))
         console.say(f"{judgement['judge']}: {path_of(folder, judgement['judge'])}")
+    if options.track:
+        track(folder, options.run)
     return int(incomplete)
+
+
+def track(folder: Path, run: str) -> None:
+    """Adds the judgements to the policy's run in MLflow, where it has one."""
+    from raypref import tracking
+    from raypref.publish import publish_judgements
+
+    known = checkpoint.read_json(folder / "mlflow.json") if (folder / "mlflow.json").exists() else {}
+    id = known.get("run_id") or (run if re.fullmatch("[0-9a-f]{32}", run) else "")
+    if id:
+        with tracking.Run(known.get("uri") or tracking.tracking_uri(working_folder()), "", "", {}, run_id=id) as to:
+            publish_judgements(folder, to)
 
 
 def kind(folder: Path, options: Options) -> Literal["style", "endpoint", "reward"]:

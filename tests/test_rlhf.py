@@ -43,7 +43,7 @@ def test_a_policy_is_trained_answered_and_judged(made):
     assert (result["rounds"], result["steps"], result["parameters"]["z_to_embedding"]) == (2, 4, 16 * 4)
     assert [json.loads(line)["round"] for line in (policy / "rounds.jsonl").read_text().splitlines()] == [1, 2]
     answers = [json.loads(line) for line in (policy / "responses.jsonl").read_text().splitlines()]
-    assert {(a["group"][:2], a["unseen"]) for a in answers} == {(g, u) for g in ("G1", "G4") for u in (False, True)}
+    assert {(a["group"][:2], a["unseen"]) for a in answers} == {(g, u) for g in ("G1", "G8") for u in (False, True)}
     told = checkpoint.read_json(policy / "judgements" / "style.json")
     assert sum(section["prompts"] for section in told["sections"]) == len(answers) == 16
     config = from_dict(checkpoint.read_json(policy / "config.json"))
@@ -66,12 +66,21 @@ def test_mlflow_has_it_beneath_its_stage_1_run(made):
     assert len(files) == 4 and "style" in json.loads(files["judgements.json"])
 
 
+def test_a_judgement_made_later_reaches_mlflow(made):
+    here, _, policy = made
+    id = checkpoint.read_json(policy / "mlflow.json")["run_id"]
+    assert judge.command([id, "--by", "style", "--samples", "2"]) == 0
+    told = tracking.read_artifacts(f"sqlite:///{here / 'mlflow.db'}", id, ("judgements.json",))["judgements.json"]
+    assert {section["prompts"] for section in json.loads(told)["style"]["sections"]} == {2}
+    assert judge.command([str(policy)]) == 0  # all of them again
+
+
 def test_what_is_done_is_not_done_again(made, capsys):
     _, _, policy = made
     before = {path: path.stat().st_mtime_ns for path in (policy / "row.safetensors", policy / "policy.json")}
     assert rlhf.command(["fedvpa_gp", *STAGE2]) == 0
     assert before == {path: path.stat().st_mtime_ns for path in before}
-    assert "G4 PhD/non-humorous, unseen" in capsys.readouterr().out
+    assert "G8 PhD/non-humorous/blunt, unseen" in capsys.readouterr().out
 
 
 def test_other_settings_are_another_policy(made):
@@ -176,8 +185,9 @@ def test_another_base_is_refused(made, tmp_path):
         (
             generate.command,
             ["{policy}", "--client", "c9", "--prompt", "p"],
-            "client 'c9' took no part; did you mean 'c0",
+            "client 'c9' took no part; there are 6, such as c00, c01",
         ),
+        (generate.command, ["{policy}", "--client", "co1", "--prompt", "p"], "did you mean 'c01'"),
         (generate.command, ["{policy}", "--prompt", "p"], "--client is missing"),
         (score.command, ["{policy}", "{file}", "--client", "c00"], "is a policy, not a finished stage-1 run"),
         (score.command, ["{stage1}", "{file}", "--client", "c00"], "has no column 'prompt' but q; set --prompt-column"),
