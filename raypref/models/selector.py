@@ -15,9 +15,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from raypref.config import ModelConfig, UserError
 from raypref.models.layout import Layout, lora_layout
+
+LOGITS = 1 << 28
+"""Logits over the whole vocabulary that are held at once: 1 GiB. A large vocabulary has as many in 1,800 tokens."""
 
 ARCHITECTURES = ("qwen2", "llama", "gemma", "gemma2")
 """`model_type`s whose head is known to `choice_logits` and tested against the full logits."""
@@ -148,9 +152,18 @@ class Selector:
         targets, limits = ids[:, :, 1:].flatten(0, 1), spans.flatten(0, 1)
         at = torch.arange(1, ids.shape[-1], device=ids.device)
         inside = (at >= limits[:, :1]) & (at < limits[:, 1:])
-        logits = self.full_head(hidden[inside])
-        own = torch.log_softmax(logits, dim=-1).gather(-1, targets[inside][:, None])[:, 0]
+        most = max(1, LOGITS // int(self.model.config.vocab_size))
+        parts = list(zip(hidden[inside].split(most), targets[inside].split(most), strict=True))
+        if len(parts) == 1:
+            told = [self._token_log_probs(*parts[0])]
+        else:  # each part's logits are made again in the backward pass
+            told = [checkpoint(self._token_log_probs, *part, use_reentrant=False) for part in parts]
+        own = torch.cat(told)
         return own.new_zeros(len(limits)).index_add(0, inside.nonzero()[:, 0], own).view(ids.shape[:2])
+
+    def _token_log_probs(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """[T, H], [T] -> [T] each target's own log-probability."""
+        return torch.log_softmax(self.full_head(hidden), dim=-1).gather(-1, targets[:, None])[:, 0]
 
     def full_head(self, hidden: Tensor) -> Tensor:
         """[T, H] last hidden states -> [T, V] logits float32, with what the architecture does after its head."""

@@ -64,6 +64,18 @@ def test_log_probs_are_those_of_inputs_embeds_plus_z(policy, moved):
     torch.testing.assert_close(policy.log_probs(moved, ids, spans, z).detach(), expected, atol=2e-4, rtol=1e-5)
 
 
+def test_logits_in_parts_are_the_same(policy, moved, monkeypatch):
+    """A vocabulary too large to hold at once: seven tokens at a time, made again in the backward pass."""
+    ids, spans = padded(policy, PROMPTS)
+    z, told = torch.ones(3, D), []
+    for most in (1 << 28, 7 * policy.selector.model.config.vocab_size):
+        monkeypatch.setattr("raypref.models.selector.LOGITS", most)
+        row = moved.clone().requires_grad_()
+        value = policy.log_probs(row, ids, spans, z)
+        told.append((value.detach(), torch.autograd.grad(value.sum(), row)[0]))
+    torch.testing.assert_close(told[0], told[1], atol=1e-5, rtol=1e-5)
+
+
 def test_each_sequence_has_its_own_z(policy, moved):
     ids, spans = padded(policy, PROMPTS)
     z = torch.randn(3, D, generator=torch.Generator().manual_seed(1))
