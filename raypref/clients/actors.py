@@ -217,6 +217,7 @@ def by_ray_train(task: PooledTask) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     share = {"CPU": c.cpus_per_actor} | ({"GPU": c.gpus_per_actor} if c.gpus_per_actor else {})
     scaling = ScalingConfig(num_workers=c.pooled_workers, use_gpu=c.gpus_per_actor > 0, resources_per_worker=share)
     mailbox = Mailbox.remote()
+    os.environ["RAY_CHDIR_TO_TRIAL_DIR"] = "0"  # a relative path such as model.base stays one
     with tempfile.TemporaryDirectory(prefix="raypref-train-") as notes:  # Ray Train's own; nothing of ours is in it
         TorchTrainer(
             train_share,

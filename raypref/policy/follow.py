@@ -2,7 +2,7 @@
 
 config.json          the stage-1 run's configuration with the sections `dpo` and `rlhf` of stage 2
 rounds.jsonl         a line a round
-policy.safetensors   the policy after the last round, with its optimizer (engine torch; DeepSpeed writes its own)
+policy.safetensors   the policy after the last round, with its optimizer, whatever the engine
 row.safetensors      the finished policy, and its clients' z
 responses.jsonl      its answers and the frozen base's, for judges
 policy.json          the result; stage 2 is finished when it is there
