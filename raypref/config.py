@@ -229,7 +229,7 @@ class DPOConfig:
 class RLHFConfig:
     """Conditional RLHF on the server (S1 4.4, Algorithm 1, lines 15-23), by `python -m raypref.rlhf` after a run."""
 
-    rounds: int = 20
+    rounds: int = 30
     """Times that the policy is saved and told of (S1 Table 4: 50)."""
     local_steps: int = 10
     """Optimizer steps a round (S1 Table 4: 30)."""
@@ -242,7 +242,7 @@ class RLHFConfig:
     generation_batch: int = 32
     """Prompts in one generation pass (S1 Table 4: 3)."""
     learning_rate: float = 5e-4
-    """Of AdamW, constant (S1 Table 4: 1e-5 to 1e-4 by model)."""
+    """Of AdamW, at the start; it falls in a straight line to 0 (S1 Table 4: 1e-5 to 1e-4 by model)."""
     temperature: float = 0.7
     """Of the two responses to a prompt, and of those that are judged (S1 D.1.2)."""
     top_p: float = 1.0

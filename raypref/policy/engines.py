@@ -40,8 +40,8 @@ class Engine(Protocol):
         """Add the gradient of this process's loss."""
         ...
 
-    def step(self) -> None:
-        """One optimizer step with the mean gradient over processes."""
+    def step(self, rate: float) -> None:
+        """One optimizer step at this learning rate with the mean gradient over processes."""
         ...
 
     def gathered(self) -> contextlib.AbstractContextManager[Tensor]:
@@ -73,7 +73,8 @@ class Torch:
     def backward(self, loss: Tensor) -> None:
         loss.backward()
 
-    def step(self) -> None:
+    def step(self, rate: float) -> None:
+        self.optimizer.param_groups[0]["lr"] = rate
         if self.share.world > 1 and self.row.grad is not None:
             torch.distributed.all_reduce(self.row.grad)
             self.row.grad /= self.share.world
@@ -149,7 +150,8 @@ class DeepSpeed:
     def backward(self, loss: Tensor) -> None:
         self.engine.backward(loss, scale_wrt_gas=False)  # the caller's loss is a share of the step's already
 
-    def step(self) -> None:
+    def step(self, rate: float) -> None:
+        self.engine.optimizer.param_groups[0]["lr"] = rate
         self.engine.step()
 
     @contextlib.contextmanager

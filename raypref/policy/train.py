@@ -87,8 +87,13 @@ class Trainer:
                 loss = self.loss(engine, next(batches), (round, step, part, self.share.rank), tally)
                 engine.backward(loss / r.accumulation)
                 tally.loss += float(loss.detach()) / r.accumulation
-            engine.step()
+            engine.step(self.rate(round * r.local_steps + step))
         return self.summed(tally)
+
+    def rate(self, done: int) -> float:
+        """The learning rate after `done` steps: from `rlhf.learning_rate` in a straight line to 0 at the end."""
+        r = self.config.rlhf
+        return r.learning_rate * (1 - done / (r.rounds * r.local_steps))
 
     def loss(self, engine: Engine, batch: np.ndarray, at: tuple[int, ...], tally: Tally) -> Tensor:
         """DPO's loss on fresh pairs of the current policy for these prompts, [b] positions in `task.train`."""

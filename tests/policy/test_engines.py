@@ -43,7 +43,7 @@ def trained(task, rounds, folder, save=False, steps=3):
                 batches = trainer.batches(round)
                 for part in range(2):  # what `Trainer.round` does
                     engine.backward(trainer.loss(engine, batches[part], (round, step, part, 0), Tally()) / 2)
-                engine.step()
+                engine.step(task.config.rlhf.learning_rate / (1 + step))
             if save:
                 engine.save(folder, round + 1)
         with engine.gathered() as row:
@@ -56,7 +56,7 @@ def test_zero_is_adamw(make_task, tmp_path, partitioned, stage):
     plain, _ = trained(make_task(), [0], tmp_path)
     row, _ = trained(make_task(zero(stage)), [0], tmp_path)
     assert torch.allclose(row, plain, rtol=0, atol=1e-6)
-    assert (plain - Trainer(make_task(), LONE).start()).abs().max() > 1e-3
+    assert (plain - Trainer(make_task(), LONE).start()).abs().max() > 5e-4
 
 
 @pytest.mark.parametrize("values", [{}, *map(zero, STAGES)], ids=["torch", *map(str, STAGES)])
