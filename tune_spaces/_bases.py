@@ -15,6 +15,11 @@ SMOKE: dict[str, object] = {
     "experts.T": 1,
     "optim.batch_size": 8,
     "personalization.marks": (0, 2, 5),
+    "rlhf.rounds": 2,
+    "rlhf.local_steps": 2,
+    "rlhf.batch_size": 4,
+    "rlhf.max_new_tokens": 16,
+    "rlhf.samples": 8,
 }
 """Seconds on a laptop: whether everything works, not how well."""
 
@@ -41,11 +46,6 @@ OPPOSED_SMOKE: dict[str, object] = {
     "federation.cohort": 3,
     "experts.K": 2,
     "personalization.marks": (0,),
-    "rlhf.rounds": 2,
-    "rlhf.local_steps": 2,
-    "rlhf.batch_size": 4,
-    "rlhf.max_new_tokens": 16,
-    "rlhf.samples": 8,
 }
 """`SMOKE` for spaces that start from `OPPOSED`."""
 
