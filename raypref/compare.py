@@ -41,16 +41,20 @@ class Options:
     table: tuple[str, ...] = ()
     """Only these of Tables 1 to 7, mix (algorithms with either objective, by local steps), context (by the pairs that z
     was inferred from), latent (the latent space in numbers), overhead and unseen (clients that took no part, S1
-    Table 2); without --table and --figure everything is drawn."""
+    Table 2), and of policies that raypref.rlhf made win-rates, win-rates-unseen and win-rates-ratio (S1 Tables 1 to
+    3); without --table and --figure everything is drawn."""
     figure: tuple[str, ...] = ()
-    """Only these of Figures 2 to 6, 0 for GQ(l) by layer, latent (the latent space by t-SNE, S1 Fig. 3) and
-    latent-numbers; without --table and --figure everything is drawn."""
+    """Only these of Figures 2 to 6, 0 for GQ(l) by layer, latent (the latent space by t-SNE, S1 Fig. 3),
+    latent-numbers and win-rates (S1 Fig. 4); without --table and --figure everything is drawn."""
     where: tuple[str, ...] = ()
     """Only runs with these fields, such as federation.rounds=60 data.group_sizes="15 15 5 5"."""
     reference: str = ""
     """The row that differences are taken to (default: FedGD); where a table lacks it, one of its own."""
     fold: Literal["test", "validation"] = "test"
     """Which held-out pairs accuracies are read on."""
+    judge: str = ""
+    """Policies by what this judge says, such as style or reward-helpful (default: of each table the one that judged
+    most of its policies; judges are never mixed)."""
     out: Path | None = None
     """Where files go; runs/compare where the command is typed unless another folder is named."""
 
@@ -64,12 +68,14 @@ def command(argv: list[str]) -> int:
         raise UserError(f"{NAMES_FIRST}; there are the spaces {', '.join(space_names())}")
 
     from raypref import tracking
-    from raypref.evaluation import latent_figures, mix, overhead, papers, unseen
+    from raypref.evaluation import latent_figures, mix, overhead, papers, unseen, win_rates
 
+    of_policies = {"table": _named(win_rates.TABLES), "figure": _named(win_rates.FIGURES)}
     there = {
         "table": _named(papers.TABLES, mix.TABLES, latent_figures.TABLES, overhead.TABLES, unseen.TABLES),
         "figure": _named(papers.FIGURES, latent_figures.FIGURES),
     }
+    there = {kind: there[kind] | of_policies[kind] for kind in there}
     wanted = [("table", n) for n in options.table] + [("figure", n) for n in options.figure]
     for kind, number in wanted:
         if number not in there[kind]:
@@ -83,31 +89,40 @@ def command(argv: list[str]) -> int:
     held, known = tracking.held(uri, options.names)
     check_names(options.names, known, uri)
 
-    fate = Fates(held)
-    read = list(fate.read(uri))
-    runs = list(fate.newest(read, where))
-    if not runs and read:
-        raise UserError(f"no run fits --where {' '.join(options.where)}; the runs have {there_are(read, where)}")
-    if not runs:
-        raise UserError(f"no run to show: {fate.told() or 'none is there'}; python -m raypref.sweep makes some")
-    items = [there[kind][number](runs, options.fold) for kind, number in wanted]
+    stage2 = Judged(held, options.judge)
+    fates = (Fates(held), stage2)
+    read = [list(fate.read(uri)) for fate in fates]
+    runs, policies = (list(fate.newest(found, where)) for fate, found in zip(fates, read, strict=True))
+    if not runs and not policies:
+        if all_read := [run for found in read for run in found]:
+            raise UserError(
+                f"no run fits --where {' '.join(options.where)}; the runs have {there_are(all_read, where)}"
+            )
+        raise UserError(f"no run to show: {told(fates, '; ') or 'none is there'}; python -m raypref.sweep makes some")
+    items = [
+        there[kind][number](policies if number in of_policies[kind] else runs, options.fold) for kind, number in wanted
+    ]
+    stale = [item.name for item in items] if whole else []  # what an earlier command drew of other runs
+    if whole and not stage2.held:  # no policy was asked for, nor is any there
+        items = [item for (kind, number), item in zip(wanted, items, strict=True) if number not in of_policies[kind]]
     drawn = [item for item in items if item.content is not None]
-    fate.used(run.id for item in items for run in item.runs)
+    for fate in fates:
+        fate.used(run.id for item in items for run in item.runs)
     if drawn:
         output_folder(out)
-        for item in items if whole else drawn:  # what an earlier command drew of other runs
-            for name in (item.name, f"{item.name}-differences"):
+        for item in stale or [item.name for item in drawn]:
+            for name in (item, f"{item}-differences"):
                 for kind in ("md", "csv", "tex", "png", "pdf"):
                     (out / f"{name}.{kind}").unlink(missing_ok=True)
         lines = [write(item, out, reference) for item in drawn]
         if whole:
-            checkpoint.write_bytes(out / "runs.csv", fate.to_csv(items).encode())
-            checkpoint.write_bytes(out / "compare.md", "\n".join([*lines, fate.told(), ""]).encode())
+            checkpoint.write_bytes(out / "runs.csv", to_csv(fates, items).encode())
+            checkpoint.write_bytes(out / "compare.md", "\n".join([*lines, told(fates), ""]).encode())
     for line in remarks(items if not whole else drawn, reference if options.reference else ""):
         console.say(line)
     if whole and (gone := undrawn(items)):
         console.say(gone)
-    console.say(f"\n{fate.told()}")
+    console.say(f"\n{told(fates)}")
     if not drawn:
         console.warn("nothing that was asked for could be drawn; nothing was written")
         return 1
@@ -194,7 +209,7 @@ def undrawn(items: Sequence[Item]) -> str:
 
 def row_of(table: Table, reference: str) -> str:
     """The row of that label, or the only one of that method in some form, as `FedVPL (printed)`; '' where none is."""
-    of_method = [row for row in table.rows if row == reference or row.startswith(f"{reference} (")]
+    of_method = [row for row in dict.fromkeys(table.rows) if row == reference or row.startswith(f"{reference} (")]
     return reference if reference in of_method else of_method[0] if len(of_method) == 1 else ""
 
 
@@ -224,39 +239,51 @@ class Fates:
     """What became of every run that MLflow holds: used, or left out and why. A sweep's own run is none."""
 
     USED = "used"
+    WHAT, TAG, FILES = "runs", "raypref.key", ("result.json", "groups.json", "latent.npz")
+    """What they are called, which tag only they have, and the artifacts that are read, the result first."""
 
     def __init__(self, held: Sequence[Held]) -> None:
-        self.held = {run.id: run for run in held if "raypref.key" in run.tags}
+        self.held = {run.id: run for run in held if self.TAG in run.tags}
         self.of = dict.fromkeys(self.held, "")
 
     def read(self, uri: str) -> Iterator[Found]:
         """Finished runs whose result can be read."""
         from raypref import tracking
-        from raypref.evaluation.latent import Latent
-        from raypref.evaluation.papers import Found
 
         for run in self.held.values():
             if run.status != "FINISHED":
                 self.of[run.id] = "failed" if run.status == "FAILED" else "unfinished"
                 continue
-            files = tracking.read_artifacts(uri, run.id, ("result.json", "groups.json", "latent.npz"))
-            if "result.json" not in files:
-                self.of[run.id] = "without result.json"
+            files = tracking.read_artifacts(uri, run.id, self.FILES)
+            if self.FILES[0] not in files:
+                self.of[run.id] = f"without {self.FILES[0]}"
                 continue
-            result = json.loads(files["result.json"])
+            result = json.loads(files[self.FILES[0]])
             try:
                 config = flatten(to_dict(from_dict(result["config"])))  # what is newer than the run by its default
             except UserError:
                 self.of[run.id] = "of another version"
                 continue
-            groups = json.loads(files["groups.json"]) if "groups.json" in files else None
-            latent = Latent.load(io.BytesIO(files["latent.npz"])) if "latent.npz" in files else None
-            yield Found(run.id, run.started, config, result, groups, latent)
+            yield from self.found(run, config, result, files)
+
+    def found(self, run: Held, config: dict[str, Any], result: Any, files: Mapping[str, bytes]) -> Iterator[Found]:
+        """The run as it was read, if it is of use."""
+        from raypref.evaluation.latent import Latent
+        from raypref.evaluation.papers import Found
+
+        groups = json.loads(files["groups.json"]) if "groups.json" in files else None
+        latent = Latent.load(io.BytesIO(files["latent.npz"])) if "latent.npz" in files else None
+        yield Found(run.id, run.started, config, result, groups, latent)
+
+    @staticmethod
+    def fuller(run: Found) -> int:
+        """Of equal runs the fullest is kept, before the newest: one with diagnostics."""
+        return bool(run.result.get("diagnostics"))
 
     def newest(self, runs: Iterable[Found], where: Mapping[str, str]) -> Iterator[Found]:
-        """Of each configuration and seed the newest run, where some have diagnostics the newest that does."""
+        """Of each configuration and seed the newest run of the `fuller` ones."""
         best: dict[str, Found] = {}
-        for run in sorted(runs, key=lambda r: (bool(r.result.get("diagnostics")), r.started)):
+        for run in sorted(runs, key=lambda r: (self.fuller(r), r.started)):
             if not all(matches(run.config[key], word) for key, word in where.items()):
                 self.of[run.id] = "other configuration"
                 continue
@@ -278,22 +305,63 @@ class Fates:
         counts = Counter(fate or "read" for fate in self.of.values())
         kept = counts.pop(self.USED, 0)
         left = ", ".join(f"{count} {fate}" for fate, count in counts.most_common())
-        return f"runs: {kept} used; left out: {left or 'none'}" if self.of else ""
+        return f"{self.WHAT}: {kept} used; left out: {left or 'none'}" if self.of else ""
 
-    def to_csv(self, items: Sequence[Item]) -> str:
-        """A line a run: what it is, what became of it, and which tables and figures show it."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(["run", "experiment", "algorithm", "seed", "key", "fate", "in"])
-        shown: dict[str, list[str]] = {}
-        for item in items:
-            for run in item.runs:
-                if item.name not in shown.setdefault(run.id, []):
-                    shown[run.id].append(item.name)
-        for run_id, held in self.held.items():
-            what = [held.params.get("algorithm", ""), held.params.get("seed", ""), held.tags["raypref.key"]]
-            writer.writerow([run_id, held.experiment, *what, self.of[run_id], " ".join(shown.get(run_id, []))])
-        return text.getvalue()
+
+class Judged(Fates):
+    """The same of policies (`raypref.rlhf`)."""
+
+    WHAT, TAG, FILES = "policies", "raypref.policy", ("policy.json", "judgements.json")
+
+    def __init__(self, held: Sequence[Held], judge: str) -> None:
+        """judge: whose judgements alone are of use; empty: anyone's."""
+        super().__init__(held)
+        self.judge, self.judges = judge, set[str]()
+
+    def read(self, uri: str) -> Iterator[Found]:
+        """Raises `UserError` where nobody was judged by the judge."""
+        yield from super().read(uri)
+        if self.judge and self.judge not in self.judges:
+            hint = nearest(self.judge, self.judges) if self.judges else "; python -m raypref.judge makes judgements"
+            raise UserError(f"no policy of these experiments was judged by {self.judge!r}{hint}")
+
+    def found(self, run: Held, config: dict[str, Any], result: Any, files: Mapping[str, bytes]) -> Iterator[Found]:
+        from raypref.evaluation.win_rates import Policy
+
+        judgements = json.loads(files.get("judgements.json", b"{}"))
+        self.judges |= set(judgements)
+        kept = {name: told for name, told in judgements.items() if self.judge in ("", name)}
+        if kept:
+            yield Policy(run.id, run.started, config, result, judgements=kept)
+        else:
+            self.of[run.id] = f"not judged by {self.judge}" if self.judge else "not judged (python -m raypref.judge)"
+
+    @staticmethod
+    def fuller(run: Any) -> int:
+        """One with more judgements."""
+        return len(run.judgements)
+
+
+def told(fates: Iterable[Fates], between: str = "\n") -> str:
+    """What became of all runs, and of all policies where there are any."""
+    return between.join(filter(None, (fate.told() for fate in fates)))
+
+
+def to_csv(fates: Iterable[Fates], items: Sequence[Item]) -> str:
+    """A line a run: what it is, what became of it, and which tables and figures show it."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["run", "experiment", "algorithm", "seed", "key", "fate", "in"])
+    shown: dict[str, list[str]] = {}
+    for item in items:
+        for run in item.runs:
+            if item.name not in shown.setdefault(run.id, []):
+                shown[run.id].append(item.name)
+    for fate in fates:
+        for run_id, held in fate.held.items():
+            what = [held.params.get("algorithm", ""), held.params.get("seed", ""), held.tags[fate.TAG]]
+            writer.writerow([run_id, held.experiment, *what, fate.of[run_id], " ".join(shown.get(run_id, []))])
+    return text.getvalue()
 
 
 def conditions(where: Sequence[str]) -> Mapping[str, str]:

@@ -35,8 +35,9 @@ class DataConfig:
     rows without people are dealt to clients that hold one kind each, which is then their group; `group_sizes` says how
     many. Files without such a word are left out. Empty: off."""
     group_sizes: tuple[int, ...] = (15, 15, 5, 5)
-    """Synthetic or synthesized: clients in G1 to G4 (S2 2.3: 10/10/10/10 balanced, 15/15/5/5 imbalanced). With `kinds`:
-    clients of each kind (S1 5.1: 5/5, 25/25, 50/50)."""
+    """Synthetic or synthesized: clients in G1 to G4 (S2 2.3: 10/10/10/10 balanced, 15/15/5/5 imbalanced), or two
+    numbers, for the two that wish the opposite on every axis. With `kinds`: clients of each kind (S1 5.1: 5/5, 25/25,
+    50/50)."""
     pairs_per_client: int = 0
     """With `kinds`: most pairs that a client is dealt; 0: all there are, evenly (S1 does not say)."""
     pairs_per_axis: int = 100
@@ -211,6 +212,63 @@ class VariationalConfig:
 
 
 @dataclass(frozen=True)
+class DPOConfig:
+    """Direct preference optimization of a policy: FedDPO's, where `objective` is `dpo`, and that of conditional RLHF
+    (S1 4.4)."""
+
+    beta: float = 0.1
+    """β of the implicit reward (S1 Table 4: reward coefficient)."""
+    start: str = ""
+    """A PEFT folder that the policy starts from; the reference is then the base with it, otherwise the base."""
+    template: Literal["", "conversation", "helpful", "harmless", "general", "tldr", "short"] = ""
+    """How a policy is asked: `conversation` is the history as it is (S1 D.1.2), `helpful`, `harmless` and `general` are
+    S1 D.3; empty: what goes with `data.template` (conversation, tldr or short)."""
+
+
+@dataclass(frozen=True)
+class RLHFConfig:
+    """Conditional RLHF on the server (S1 4.4, Algorithm 1, lines 15-23), by `python -m raypref.rlhf` after a run."""
+
+    rounds: int = 30
+    """Times that the policy is saved and told of (S1 Table 4: 50)."""
+    local_steps: int = 10
+    """Optimizer steps a round (S1 Table 4: 30)."""
+    batch_size: int = 32
+    """Prompts in one forward and backward pass, over all workers (S1 Table 4: 1)."""
+    accumulation: int = 1
+    """Such passes a step (S1 Table 4: 4 to 32)."""
+    prompts: int = 0
+    """Most training prompts that responses are generated for in a round, drawn anew each; 0: all (S1 Table 4: 50)."""
+    generation_batch: int = 32
+    """Prompts in one generation pass (S1 Table 4: 3)."""
+    learning_rate: float = 5e-4
+    """Of AdamW, at the start; it falls in a straight line to 0 (S1 Table 4: 1e-5 to 1e-4 by model)."""
+    temperature: float = 0.7
+    """Of the two responses to a prompt, and of those that are judged (S1 D.1.2)."""
+    top_p: float = 1.0
+    """(S1 D.1.2)"""
+    max_new_tokens: int = 40
+    """Longest response (S1 D.1.2: 512, "configurable")."""
+    z: Literal["clients", "prior"] = "clients"
+    """Of training: `clients`, the mean posteriors of those who took part (S1 Algorithm 1, line 17), or samples of their
+    mixture prior by Gumbel-softmax."""
+    samples: int = 30
+    """Test prompts of a group that are answered for the judges (S1 Table 4); 0: all."""
+    backend: Literal["local", "ray"] = "local"
+    """`local`: in this process; `ray`: a Ray Train job of `workers` processes."""
+    workers: int = 1
+    """Processes that train the policy together, each on its share of every batch."""
+    gpus_per_worker: float = 0.0
+    """GPUs of such a process; above 0 the model runs on the GPU."""
+    cpus_per_worker: float = 0.9
+    """CPU share of such a process."""
+    engine: Literal["torch", "deepspeed"] = "torch"
+    """`deepspeed` needs `pip install raypref[deepspeed]`."""
+    zero_stage: Literal[0, 1, 2, 3] = 2
+    """ZeRO of DeepSpeed: what is partitioned over the workers (1: optimizer state, 2: gradients, 3: the base, too)."""
+
+
+@dataclass(frozen=True)
 class PersonalizationConfig:
     """Every client fine-tunes its initialization on its own pairs, with one optimizer state throughout (S2 2.1)."""
 
@@ -266,8 +324,9 @@ class RunConfig:
     algorithm: str = "fedgd"
     """fedgd, fedavg, fl_target, fedgd_target, fedbiscuit, soft_fl, local, cl, multi_cl, fedvpl, fedvpl_ortho,
     fedvpl_prior or fedvpa_gp."""
-    objective: Literal["choice", "variational"] = "choice"
-    """What a client minimizes: the binary selector's choice loss (S2), or the variational selector's (S1)."""
+    objective: Literal["choice", "variational", "dpo"] = "choice"
+    """What a client minimizes: the binary selector's choice loss (S2), the variational selector's (S1), or that of a
+    policy (DPO; with fedavg it is FedDPO, S1 5.1)."""
     seed: int = 0
     """Of everything random: synthetic data, initialization, cohorts, batches, slots, dropout."""
     data: DataConfig = field(default_factory=DataConfig)
@@ -278,6 +337,8 @@ class RunConfig:
     fedgd: FedGDConfig = field(default_factory=FedGDConfig)
     soft_fl: SoftFLConfig = field(default_factory=SoftFLConfig)
     variational: VariationalConfig = field(default_factory=VariationalConfig)
+    dpo: DPOConfig = field(default_factory=DPOConfig)
+    rlhf: RLHFConfig = field(default_factory=RLHFConfig)
     personalization: PersonalizationConfig = field(default_factory=PersonalizationConfig)
     diagnostics: DiagnosticsConfig = field(default_factory=DiagnosticsConfig)
     clients: ClientsConfig = field(default_factory=ClientsConfig)
@@ -290,8 +351,11 @@ class RunConfig:
             del value["clients"][where]
         if value["clients"]["pooled_workers"] == 1:  # several draw dropout masks of their own
             del value["clients"]["pooled_workers"]
-        if self.objective == "choice":  # it has no part in the other one
-            del value["objective"], value["variational"]
+        del value["rlhf"]  # what may follow
+        if self.objective == "choice":  # younger than the runs of which it is true
+            del value["objective"]
+        for section in {"variational", "dpo"} - {self.objective}:  # they have no part in it
+            del value[section]
         for section, name in (("federation", "unseen"), ("data", "kinds"), ("data", "pairs_per_client")):
             if not value[section][name]:  # younger than the runs of which it is true
                 del value[section][name]
@@ -338,7 +402,7 @@ def nearest(word: str, known: typing.Iterable[str]) -> str:
     tails = {option.lstrip("-").rsplit(".", 1)[-1]: option for option in options}
     last = word.lstrip("-").rsplit(".", 1)[-1]
     close = [tails[last]] if last in tails else difflib.get_close_matches(word, options, n=1, cutoff=0.5)
-    close = close or [tails[m] for m in difflib.get_close_matches(last, tails, n=1, cutoff=0.5)]
+    close = close or [tails[m] for m in difflib.get_close_matches(last, tails, n=1, cutoff=0.55)]
     return f"; did you mean {close[0]!r}?" if close else f"; there are: {', '.join(options)}"
 
 
@@ -404,6 +468,34 @@ def _validate_variational(config: RunConfig) -> None:
         raise UserError("soft_fl starts from orthogonal LoRA adapters and has no latent modules; take objective choice")
 
 
+def _validate_policy(config: RunConfig) -> None:
+    """DPO's sections: its own, and that of what may follow a run."""
+    r = config.rlhf
+    for name, value in (
+        ("dpo.beta", config.dpo.beta),
+        ("rlhf.learning_rate", r.learning_rate),
+        ("rlhf.temperature", r.temperature),
+    ):
+        if value <= 0:
+            raise UserError(f"{name} is {value:g}; it must be above 0")
+    if not 0 < r.top_p <= 1:
+        raise UserError(f"rlhf.top_p is {r.top_p:g}; it must be in (0, 1]")
+    for name, number in (("prompts", r.prompts), ("samples", r.samples)):
+        if number < 0:
+            raise UserError(f"rlhf.{name} is {number}; it must not be negative")
+    if r.batch_size % r.workers:
+        raise UserError(
+            f"rlhf.batch_size is {r.batch_size}, which {r.workers} workers cannot share evenly; give a multiple of "
+            f"rlhf.workers, such as {-(-r.batch_size // r.workers) * r.workers}"
+        )
+    if config.objective != "dpo":
+        return
+    if config.diagnostics.marks:
+        raise UserError("diagnostics.marks are S2's, of objective choice; leave them empty with dpo")
+    if config.algorithm == "soft_fl" and config.dpo.start:
+        raise UserError("soft_fl starts from orthogonal adapters of its own; leave dpo.start empty")
+
+
 def validate(config: RunConfig) -> None:
     """What can be said without the data: raises `UserError` with one line that says what to do."""
     f, e, p, o, c = config.federation, config.experts, config.personalization, config.optim, config.clients
@@ -427,6 +519,13 @@ def validate(config: RunConfig) -> None:
         ("data.min_rows", config.data.min_rows),
         ("data.cover_min_rows", config.data.cover_min_rows),
         ("data.max_length", config.data.max_length),
+        ("rlhf.rounds", config.rlhf.rounds),
+        ("rlhf.local_steps", config.rlhf.local_steps),
+        ("rlhf.batch_size", config.rlhf.batch_size),
+        ("rlhf.accumulation", config.rlhf.accumulation),
+        ("rlhf.generation_batch", config.rlhf.generation_batch),
+        ("rlhf.max_new_tokens", config.rlhf.max_new_tokens),
+        ("rlhf.workers", config.rlhf.workers),
     ):
         if number < 1:
             raise UserError(f"{name} is {number}; it must be at least 1")
@@ -477,5 +576,6 @@ def validate(config: RunConfig) -> None:
         )
     if config.objective == "variational":
         _validate_variational(config)
+    _validate_policy(config)
     if config.clients.clients_per_actor < 0:
         raise UserError(f"clients.clients_per_actor is {config.clients.clients_per_actor}; 0 means all clients in one")

@@ -62,6 +62,11 @@ def say(what: Any) -> None:
     sys.stdout.flush()
 
 
+def note(text: str) -> None:
+    """A sentence on standard error, beside what standard output holds."""
+    print(text, file=sys.stderr, flush=True)
+
+
 def warn(text: str) -> None:
     """A sentence on standard error that a person should not miss."""
     print(f"raypref: warning: {text}", file=sys.stderr, flush=True)

@@ -26,7 +26,7 @@ from raypref.clients.pool import InProcess, Inputs, Pool
 from raypref.clients.protocol import Clients, Personalized, Usage
 from raypref.clients.seen import parted
 from raypref.config import RunConfig, UserError, nearest, validate
-from raypref.data.encode import choice_tokens, encode_federation
+from raypref.data.encode import choice_tokens, encode_federation, encode_pairs, wording
 from raypref.data.load import load
 from raypref.evaluation import latent
 from raypref.models.latent import PROTOTYPES, row_layout
@@ -101,14 +101,18 @@ def prepare(config: RunConfig) -> Inputs:
     tokenizer = load_tokenizer(config.model.base)
     layout = row_layout(config)
     federation = load(config.data, config.seed)
-    data = encode_federation(federation, tokenizer, config.data.template, config.data.max_length)
-    inputs = Inputs(config, data, choice_tokens(tokenizer, config.data.template), pad_id(tokenizer), layout)
+    encode, template = wording(config)
+    data = encode_federation(federation, tokenizer, encode, template, config.data.max_length)
+    choices = choice_tokens(tokenizer, template) if encode is encode_pairs else ()
+    inputs = Inputs(config, data, choices, pad_id(tokenizer), layout)
     rehearsal.check(inputs)
     return inputs
 
 
 def prepare_like(inputs: Inputs, config: RunConfig) -> Inputs:
-    """`prepare` for a configuration of the same data and base, without reading them again."""
+    """`prepare` for a configuration of the same data and base, without reading them again where it words them alike."""
+    if wording(config) != wording(inputs.config):
+        return prepare(config)
     check(config)
     own = dataclasses.replace(inputs, config=config, layout=row_layout(config))
     rehearsal.check(own)

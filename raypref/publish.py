@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,29 @@ def publish(store: Store, track: Any | None = None) -> None:
             track.artifact(folder / name)
     if (folder / "adapters").exists():
         track.artifacts(folder / "adapters", "adapters")
+
+
+def publish_judgements(folder: Path, track: Any) -> None:
+    """All judgements of a policy as one artifact, `judgements.json`, by judge; win rates and reward scores as
+    metrics."""
+    told = {path.stem: checkpoint.read_json(path) for path in sorted((folder / "judgements").glob("*.json"))}
+    if not told:
+        return
+    checkpoint.write_json(folder / "judgements.json", told)
+    for name, judgement in told.items():
+        values = {}
+        for section in judgement["sections"]:
+            where = f"{name}/{'unseen ' * section['unseen']}{section['axis']}"
+            for key in ("win_rate", "difference"):
+                if section.get(key) is not None:
+                    values[metric_name(f"{key}/{where}")] = float(section[key])
+        track.metrics(values, step=0)
+    track.artifact(folder / "judgements.json")
+
+
+def metric_name(words: str) -> str:
+    """With what MLflow allows in the name of a metric only."""
+    return re.sub(r"[^\w\-./ :]", "_", words)
 
 
 def enumerate_marks(result: dict[str, Any]) -> list[tuple[int, dict[str, float]]]:

@@ -23,7 +23,9 @@ from raypref.clients.pool import Inputs, Pool
 from raypref.clients.protocol import Usage
 from raypref.clients.seen import parted
 from raypref.clients.worker import EVALUATED, LocalTraining, Worker
-from raypref.models.layout import Layout, Segment, initial_row
+from raypref.config import DPOConfig
+from raypref.models.layout import Layout, Segment
+from raypref.models.peft_io import start_row
 from raypref.objectives.choice import metrics
 
 STEPS = 3
@@ -106,7 +108,8 @@ class Counting(Pool):
 
 
 def check(inputs: Inputs) -> None:
-    """Raises `UserError` where the algorithm's configuration does not fit the clients."""
+    """Raises `UserError` where the algorithm's configuration does not fit the clients, or a start the base."""
+    start_row(inputs.config, inputs.layout)
     participants, _ = parted(Counting(inputs, Costs()))
     ALGORITHMS[inputs.config.algorithm](inputs.config, participants)
 
@@ -128,9 +131,10 @@ def rehearse(inputs: Inputs, costs: Costs) -> Forecast:
 def _narrow(inputs: Inputs, costs: Costs, segment: Segment) -> Forecast:
     """The run with rows of one segment, step by step as in `raypref.experiment.records`."""
     layout = Layout((segment,))
-    clients = Counting(dataclasses.replace(inputs, layout=layout), costs)
+    config = dataclasses.replace(inputs.config, dpo=DPOConfig())  # without a start, which is as wide as the base wants
+    clients = Counting(dataclasses.replace(inputs, config=config, layout=layout), costs)
     participants, newcomers = parted(clients)
-    algorithm = ALGORITHMS[inputs.config.algorithm](inputs.config, participants)
+    algorithm = ALGORITHMS[config.algorithm](config, participants)
     state = algorithm.init()
     while state.round < algorithm.rounds:
         state, _ = algorithm.round(state)
@@ -149,7 +153,7 @@ def measure(inputs: Inputs) -> Costs:
     worker = Worker(config, dict(enumerate(inputs.data.clients)), inputs.choice_ids, inputs.pad)
     cohort = range(min(config.federation.cohort, len(inputs.sizes)))
     stack = max((members for _, members in inputs.placement.stacks(cohort)), key=len)
-    start = initial_row(inputs.layout, config.seed).repeat(len(stack), 1).numpy()
+    start = start_row(config, inputs.layout).repeat(len(stack), 1).numpy()
     local = LocalTraining(worker, stack.tolist(), start, "train", 0, 1 + STEPS, config.optim.learning_rate)
     local.advance(1)  # the first one also allocates
     began = time.perf_counter()

@@ -28,10 +28,12 @@ from raypref import checkpoint
 from raypref.algorithms.base import State
 from raypref.clients.protocol import Personalized, Usage
 from raypref.clients.seen import unseen
-from raypref.config import RunConfig, UserError, from_dict, to_dict
+from raypref.config import RunConfig, UserError, flatten, from_dict, to_dict
 from raypref.data.encode import EncodedFederation
+from raypref.evaluation import papers
 from raypref.evaluation.curve import adjusted_rand_index
 from raypref.evaluation.latent import Latent
+from raypref.models.identity import base_identity
 from raypref.models.latent import PREFIX
 from raypref.models.layout import Layout
 
@@ -160,8 +162,9 @@ class Store:
         used = next((line["used"] for line in reversed(lines) if "used" in line), dataclasses.asdict(Usage()))
         took = [line["seconds"] for line in lines if "seconds" in line]
         adapter = sum(s.size for s in layout.segments if not s.name.startswith(PREFIX))
+        policy = self.config.objective == "dpo"
         result = {
-            "algorithm": self.config.algorithm,
+            "algorithm": papers.label(flatten(to_dict(self.config))) if policy else self.config.algorithm,
             "key": self.config.key,
             "seed": self.config.seed,
             "config": to_dict(self.config),
@@ -172,6 +175,7 @@ class Store:
             "assignment": assignment,
             "ari": adjusted_rand_index(assignment, np.delete(data.group_of, away)) if known else None,
             "weights": weights,
+            "base": base_identity(self.config.model.base),
             "parameters": {"adapter": adapter, "latent": layout.width - adapter},
             **used,
             "seconds": {

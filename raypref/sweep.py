@@ -10,7 +10,6 @@ import re
 import shutil
 import sys
 import time
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -218,7 +217,6 @@ def prepared(trials: Sequence[Trial]) -> Iterator[tuple[Trial, Inputs]]:
 def check_cluster(wanted: Sequence[list[dict[str, float]]], folder: Path, to: Tracker | None) -> None:
     """Join or start Ray; `UserError` where a trial would wait for ever, or a node could not do its part."""
     import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     from raypref.clients import actors
 
@@ -230,28 +228,7 @@ def check_cluster(wanted: Sequence[list[dict[str, float]]], folder: Path, to: Tr
     where = f"{len(nodes)} node{'s' * (len(nodes) > 1)}"
     console.say(f"{len(wanted)} to run on {where}, {side_by_side} at a time")
     check_tracker(to, {node["NodeManagerAddress"] for node in nodes})
-    if len(nodes) == 1:
-        return
-
-    @ray.remote(num_cpus=0)
-    def sees(path: Path) -> bool:
-        return path.exists() and os.access(path.parent, os.W_OK)
-
-    token = folder / f".seen-by-all-{uuid.uuid4().hex}"
-    token.touch()
-    try:
-        asked = [  # by node, not by host: two nodes of one machine may see different folders
-            sees.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote(token)
-            for node in nodes
-        ]
-        saw = ray.get(asked, timeout=120)
-        blind = [node["NodeManagerHostname"] for node, seen in zip(nodes, saw, strict=True) if not seen]
-    except ray.exceptions.GetTimeoutError as error:
-        raise UserError("a node of the cluster does not answer; see `ray status`") from error
-    finally:
-        token.unlink()
-    if blind:
-        raise UserError(f"{', '.join(blind)} cannot write to {folder}; give a folder that all nodes share as --out")
+    actors.check_shared(folder)
 
 
 def check_tracker(to: Tracker | None, hosts: set[str]) -> None:

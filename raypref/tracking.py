@@ -336,6 +336,34 @@ def read_artifacts(uri: str, run_id: str, names: Collection[str]) -> dict[str, b
         }
 
 
+def fetch(uri: str, run_id: str, to: Path) -> Path:
+    """The folder of a run: its own, where this machine has it, otherwise `to`, into which all its artifacts are
+    fetched unless they are there. Raises `UserError` where there is no such run."""
+    mlflow = _mlflow()
+    if uri.startswith(SQLITE) and not Path(uri.removeprefix(SQLITE)).exists():
+        raise UserError(
+            f"there is no MLflow database {uri.removeprefix(SQLITE)} to look run {run_id} up in; go to the folder "
+            "where it was started, or set MLFLOW_TRACKING_URI"
+        )
+    try:
+        with _impatient():
+            client = mlflow.MlflowClient(uri)
+            run = client.get_run(run_id)
+            own = Path(run.data.tags.get("raypref.folder", ""))
+            if (own / "config.json").is_file():
+                return own
+            if run.info.status != "FINISHED":
+                raise UserError(f"run {run_id} is {run.info.status}, not finished")
+            if not (to / "config.json").is_file():
+                aside = to.with_name(f".{to.name}.{os.getpid()}")
+                aside.mkdir(parents=True, exist_ok=True)
+                client.download_artifacts(run_id, "", str(aside))
+                os.replace(aside, to)
+    except mlflow.exceptions.MlflowException as error:
+        raise UserError(f"MLflow at {uri} has no such run {run_id} ({_first(error)})") from error
+    return to
+
+
 def _mlflow() -> Any:
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)

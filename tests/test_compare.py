@@ -10,7 +10,7 @@ from raypref import tracking
 from raypref.compare import command, matches
 from raypref.config import UserError
 from raypref.evaluation.latent import Latent
-from tests.evaluation.made import BALANCED, flat, result
+from tests.evaluation.made import BALANCED, flat, judgement, policy_result, result, section
 
 GROUPS = {
     "clients": ["c0", "c1", "c2", "c3"],
@@ -98,9 +98,84 @@ def test_tables_figures_and_what_became_of_every_run(here, capsys):
     assert "table7 (python -m raypref.sweep phase2_start and python -m raypref.sweep main_results)" in line
     assert "mix (python -m raypref.sweep mix)" in line
     assert "table2 has no row" not in out  # FL is there alone: no differences to take
+    assert "win-rates" not in out and "policies" not in out  # nobody trained one
     with open(here / "all" / "runs.csv") as file:
         lines = list(csv.DictReader(file))
     assert len(lines) == 10 and {line["fate"] for line in lines if "table3" in line["in"]} == {"used"}
+
+
+@pytest.fixture
+def followed(tmp_path, monkeypatch):
+    """A stage-1 run, policies beneath it and beneath others, and those that must be left out."""
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.chdir(tmp_path)
+    uri = tracking.tracking_uri(tmp_path)
+    ids = {name: tracking.prepare(uri, name) for name in ("client_count", "ablation")}
+
+    def log(experiment, told, judged=None, parent=None, fail=False):
+        name, tag = ("result", "key") if "marks" in told else ("policy", "policy")
+        params = {"algorithm": told["algorithm"], "seed": told["seed"]}
+        with tracking.Run(uri, ids[experiment], "run", params, {f"raypref.{tag}": told["key"]}, parent) as run:
+            for file, value in ((f"{name}.json", told), ("judgements.json", judged)):
+                if value is not None:
+                    (tmp_path / file).write_text(json.dumps(value))
+                    run.artifact(tmp_path / file)
+            if fail:
+                raise ValueError("no good")
+        return run.id
+
+    def judged(helpful, harmless):
+        return judgement(section("helpful", helpful), section("harmless", harmless))
+
+    how = {"algorithm": "fedvpa_gp", "objective": "variational"}
+    dpo = {"algorithm": "fedavg", "objective": "dpo"}
+    parent = log("client_count", result(flat(0.5, 0.6, 0.7, C=10), **how, **{"data.group_sizes": (5, 5)}))
+    log("client_count", policy_result(**how), {"style": judged([0], [0])}, parent)  # trained again: an older duplicate
+    for seed, score in ((0, 1.0), (1, 0.5)):
+        log("client_count", policy_result(**how, seed=seed), {"style": judged([1, 0.5], [score, score])}, parent)
+        both = {"style": judged([0, 0], [1, 0.5]), "gpt-4o": judged([1, 1], [seed, seed])}
+        log("client_count", policy_result(**dpo, seed=seed), both)
+    log("client_count", policy_result(**how, seed=2), None, parent)
+    with pytest.raises(ValueError, match="no good"):
+        log("client_count", policy_result(**how, seed=3), None, parent, fail=True)
+    for algorithm in ("fedvpl", "fedvpl_ortho"):
+        log("ablation", policy_result(algorithm=algorithm, objective="variational"), {"style": judged([1], [1])})
+    return tmp_path
+
+
+def test_policies_beside_the_runs_that_they_followed(followed, capsys):
+    assert command(["client_count"]) == 0
+    out = followed / "runs" / "compare"
+    table = (out / "win-rates.md").read_text()
+    assert "Win rates by style" in table and "gpt-4o" not in table
+    assert "| FedDPO | **75.0 (± 0.0)** | 0.0 (± 0.0) | 37.5 (± 0.0) | 2 |" in table
+    assert "| FedVPA-GP (conditioned) | **75.0 (± 35.4)** | **75.0 (± 0.0)** | **75.0 (± 17.7)** | 2 |" in table
+    assert "| FedDPO | +0.0 [" in (out / "win-rates-differences.md").read_text()
+    told = capsys.readouterr().out
+    assert "runs: 1 used; left out: none" in told
+    (line,) = (line for line in told.splitlines() if line.startswith("policies: "))
+    for why in ("4 used", "1 failed", "1 not judged (python -m raypref.judge)", "1 older duplicate"):
+        assert why in line
+    assert line in (out / "compare.md").read_text()
+    assert "win-rates lacks policies by FedBiscuit, FedVPL (python -m raypref.sweep client_count, then " in told
+    with open(out / "runs.csv") as file:
+        lines = list(csv.DictReader(file))
+    assert len(lines) == 8 and sum(line["in"] == "win-rates" for line in lines) == 4
+    assert [line["in"] for line in lines if line["key"] != "0"] == ["overhead"]  # the stage-1 run's
+
+
+def test_policies_alone_and_by_one_judge(followed, capsys):
+    words = ["client_count", "--table", "win-rates", "--judge", "gpt-4o", "--reference", "feddpo", "--out", "judged"]
+    assert command(words) == 0
+    table = (followed / "judged" / "win-rates.md").read_text()
+    assert "| FedDPO | 50.0 (± 70.7) | 100.0 (± 0.0) | 75.0 (± 35.4) | 2 |" in table and "FedVPA-GP" not in table
+    assert "4 not judged by gpt-4o" in capsys.readouterr().out
+    with pytest.raises(UserError, match="no policy of these experiments was judged by 'gpt-4'; did you mean 'gpt-4o'"):
+        command(["client_count", "--judge", "gpt-4"])
+    assert command(["ablation"]) == 0
+    assert "policies: 2 used; left out: none" in (told := capsys.readouterr().out) and "\nruns: " not in told
+    assert (followed / "runs" / "compare" / "figure-win-rates.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    assert "figure-win-rates lacks policies by FedVPL+GB Prior, FedVPA-GP (python -m raypref.sweep ablation" in told
 
 
 def test_only_what_is_asked_for_of_the_runs_asked_for(here, capsys):

@@ -8,7 +8,7 @@ from raypref import compare, sweep
 SPACES = ("main_results", "imbalance", "k_robustness", "phase2_start", "local_steps")
 
 S1_SPACES = {
-    "unseen": ("fedbiscuit", "fedvpl", "fedvpa_gp"),
+    "unseen": ("fedavg", "fedbiscuit", "fedvpl", "fedvpa_gp"),
     "ablation": ("fedvpl", "fedvpl_ortho", "fedvpl_prior", "fedvpa_gp"),
 }
 

@@ -10,10 +10,12 @@ from raypref.config import UserError, override
 from raypref.rehearsal import Costs, check, measure, rehearse
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize(
+    ("algorithm", "objective"),
+    [*((a, "variational" if a.startswith("fedvp") else "choice") for a in ALGORITHMS), ("fedavg", "dpo")],
+)
 @pytest.mark.parametrize("per_actor", [0, 4])
-def test_bytes_steps_and_state_are_those_of_the_run(tiny, tmp_path, algorithm, per_actor):
-    objective = "variational" if algorithm.startswith("fedvp") else "choice"
+def test_bytes_steps_and_state_are_those_of_the_run(tiny, tmp_path, algorithm, objective, per_actor):
     config = override(tiny, {"algorithm": algorithm, "objective": objective, "clients.clients_per_actor": per_actor})
     told = rehearse(experiment.prepare(config), Costs())
     result = experiment.run(config, tmp_path, adapters=False)

@@ -61,14 +61,27 @@ S1_TABLE_4 = {
     "variational.M": 2,  # 5.1: "we set the number of orthogonal prototypes to M = 2"
     "variational.form": "printed",  # Eq. 2, Algorithm 2
     "experts.K": 3,  # C.4: "FedBiscuit: ... (U = 3)"
+    "dpo.beta": 0.1,  # "Reward coefficient"
+    "rlhf.batch_size": 1,  # "RL Training" from here on
+    "rlhf.local_steps": 30,
+    "rlhf.rounds": 50,
+    "rlhf.prompts": 50,  # "Max prompts for generation"
+    "rlhf.generation_batch": 3,
+    "rlhf.samples": 30,  # "Max samples for reward"
+    "rlhf.temperature": 0.7,  # D.1.2
+    "rlhf.top_p": 1.0,
+    "rlhf.max_new_tokens": 512,
 }
-"""S1, Table 4 (stage 1), 5.1 and C, typed in a second time."""
+"""S1, Table 4, 5.1, C and D, typed in a second time."""
 
 S1_BASES = {  # C.2.1 and 4.4: "We use p_logit = 0.5 for Qwen-2 0.5B and 0.0 for Gemma-2B"
     "paper": {"model.base": "Qwen/Qwen2-0.5B", "variational.logit_dropout": 0.5},
     "gemma2b": {"model.base": "google/gemma-2b", "variational.logit_dropout": 0.0},
 }
-S1_NAMES = ["ablation", "client_count", "client_ratio", "fedvpa_gp", "fedvpl", "fedvpl_ortho", "fedvpl_prior", "unseen"]
+S1_NAMES = [
+    *("ablation", "client_count", "client_ratio", "unseen"),
+    *("feddpo", "fedvpa_gp", "fedvpl", "fedvpl_ortho", "fedvpl_prior"),
+]
 OURS = ["mix", "variants"]
 """Spaces of no paper."""
 
@@ -127,6 +140,7 @@ def test_the_preset_is_s1s(name, preset):
     assert {key: flat[key] for key in table} == table
     # Ranges by model: learning rate; and 4 to 8 pairs, accumulated over 4 to 8 steps.
     assert 1e-5 <= flat["optim.learning_rate"] <= 1e-4 and 16 <= flat["optim.batch_size"] <= 64
+    assert 1e-5 <= flat["rlhf.learning_rate"] <= 1e-4 and 4 <= flat["rlhf.accumulation"] <= 32
     sizes = {"client_ratio": (7, 3), "unseen": (10, 10)}.get(name, (5, 5))
     assert (flat["data.group_sizes"], flat["federation.unseen"]) == (sizes, 5 if name == "unseen" else 0)
 
@@ -137,15 +151,16 @@ def test_s1s_counts_ratios_and_ablation_are_all_tried():
         trials = [flatten(dataclasses.asdict(c)) for c in space.trials(space.configured("paper"))]
         return {tuple(t[key] for key in keys) for t in trials}
 
-    three = {("fedbiscuit", "choice"), ("fedvpl", "variational"), ("fedvpa_gp", "variational")}
+    # Tables 1 and 2: "FedDPO FedBiscuit FedVPL FedVPA-GP"; Table 3 has the second and the last alone.
+    four = {("fedavg", "dpo"), ("fedbiscuit", "choice"), ("fedvpl", "variational"), ("fedvpa_gp", "variational")}
     # C.1.1: "K = 10: 5 clients per round; K in {50, 100}: 10 clients per round", half of each kind
     sizes = {((5, 5), 5), ((25, 25), 10), ((50, 50), 10)}
     found = tried("client_count", "data.group_sizes", "federation.cohort", "algorithm", "objective")
-    assert found == {(*size, *method) for size in sizes for method in three}
+    assert found == {(*size, *method) for size in sizes for method in four}
     # 5.4: "70/30, 30/70, 80/20, and 20/80 ... with N = 10 clients"
     found = tried("client_ratio", "data.group_sizes", "algorithm", "objective")
-    assert found == {(size, *method) for size in ((7, 3), (3, 7), (8, 2), (2, 8)) for method in three}
-    assert tried("unseen", "algorithm", "objective") == three
+    assert found == {(size, *method) for size in ((7, 3), (3, 7), (8, 2), (2, 8)) for method in four}
+    assert tried("unseen", "algorithm", "objective") == four
     assert tried("ablation", "algorithm", "objective") == {
         (name, "variational") for name in ("fedvpl", "fedvpl_ortho", "fedvpl_prior", "fedvpa_gp")
     }

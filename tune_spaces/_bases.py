@@ -1,6 +1,6 @@
 """Pieces that the spaces share."""
 
-from raypref.config import ClientsConfig, DataConfig, PersonalizationConfig, RunConfig, VariationalConfig
+from raypref.config import ClientsConfig, DataConfig, ExpertsConfig, PersonalizationConfig, RunConfig, VariationalConfig
 
 TWO_ACTORS = ClientsConfig(backend="ray", clients_per_actor=20)
 """Forty clients on two actors: both cores of a small laptop."""
@@ -15,26 +15,32 @@ SMOKE: dict[str, object] = {
     "experts.T": 1,
     "optim.batch_size": 8,
     "personalization.marks": (0, 2, 5),
+    "rlhf.rounds": 2,
+    "rlhf.local_steps": 2,
+    "rlhf.batch_size": 4,
+    "rlhf.max_new_tokens": 16,
+    "rlhf.samples": 8,
 }
 """Seconds on a laptop: whether everything works, not how well."""
 
 OPPOSED = RunConfig(
     algorithm="fedvpa_gp",
     objective="variational",
-    data=DataConfig(axes=("education",), group_sizes=(5, 5)),
+    data=DataConfig(axes=("education", "humor", "manners"), group_sizes=(5, 5)),
     variational=VariationalConfig(M=2),
+    experts=ExpertsConfig(K=3),  # FedBiscuit's U (S1 C.4)
     personalization=PersonalizationConfig(marks=(0,)),
     clients=ClientsConfig(backend="ray"),
 )
-"""S1's setting on the embedded benchmark: two groups of opposed wishes in the place of helpful and harmless, and z
-inferred without a gradient step."""
+"""S1's setting on the embedded benchmark: in the place of helpful and harmless two groups that wish the opposite on
+every axis, and z inferred without a gradient step. All styles that the base writes are judged in training: a policy is
+drawn to whatever its selector has never seen."""
 
 OPPOSED_SMOKE: dict[str, object] = {
     **SMOKE,
     # Whether the methods work, on data that need no download.
     "data.source": "synthetic",
     "data.kinds": (),
-    "data.axes": ("education",),
     "data.group_sizes": (3, 3),
     "data.template": "short",
     "federation.cohort": 3,
@@ -46,5 +52,5 @@ OPPOSED_SMOKE: dict[str, object] = {
 VARIATIONAL = [(name, "variational") for name in ("fedvpl", "fedvpl_ortho", "fedvpl_prior", "fedvpa_gp")]
 """Values of ("algorithm", "objective"): S1's method and what it is made of (5.4)."""
 
-S1_METHODS = [("fedbiscuit", "choice"), ("fedvpl", "variational"), ("fedvpa_gp", "variational")]
-"""Values of ("algorithm", "objective"): the selectors of S1 Table 1; FedDPO trains none."""
+S1_METHODS = [("fedavg", "dpo"), ("fedbiscuit", "choice"), ("fedvpl", "variational"), ("fedvpa_gp", "variational")]
+"""Values of ("algorithm", "objective"): FedDPO and the selectors of S1 Table 1, all at one learning rate."""

@@ -71,7 +71,19 @@ S1: dict[str, object] = {
     "variational.scale": 5.0,
     "variational.logit_dropout": 0.5,  # 4.4: on Qwen2-0.5B
     "variational.balanced": True,
+    "dpo.beta": 0.1,
     "personalization.marks": (0,),  # a client infers its z, without a gradient step
+    "rlhf.rounds": 50,  # Table 4, RL training
+    "rlhf.local_steps": 30,
+    "rlhf.batch_size": 1,
+    "rlhf.accumulation": 16,  # Table 4: 4 to 32 by model
+    "rlhf.learning_rate": 1e-4,  # Table 4: 1e-5 to 1e-4 by model
+    "rlhf.prompts": 50,
+    "rlhf.generation_batch": 3,
+    "rlhf.samples": 30,
+    "rlhf.temperature": 0.7,  # D.1.2
+    "rlhf.top_p": 1.0,
+    "rlhf.max_new_tokens": 512,
 }
 """S1, Table 4, B and C."""
 
@@ -79,6 +91,7 @@ S1_GEMMA: dict[str, object] = {
     **S1,
     "model.base": "google/gemma-2b",  # C.2.1
     "optim.learning_rate": 1e-5,  # Table 4: see above
+    "rlhf.learning_rate": 1e-5,
     "variational.logit_dropout": 0.0,  # 4.4
 }
 """S1's other base."""

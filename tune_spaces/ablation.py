@@ -1,4 +1,8 @@
-"""FedVPL with the orthogonal loss, with the mixture prior, and with both: FedVPA-GP (S1 5.4, Fig. 4)."""
+"""FedVPL with the orthogonal loss, with the mixture prior, and with both: FedVPA-GP (S1 5.4, Fig. 4).
+
+`python -m raypref.rlhf ablation` then trains a policy by each selector and has its answers judged;
+`python -m raypref.compare ablation --figure win-rates` draws the figure.
+"""
 
 from raypref.spaces import Space
 from tune_spaces._bases import OPPOSED, OPPOSED_SMOKE, VARIATIONAL

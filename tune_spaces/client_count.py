@@ -1,4 +1,8 @@
-"""10, 50 and 100 clients, cohorts of 5, 10 and 10 (S1 Table 1, on the selector's own accuracy)."""
+"""10, 50 and 100 clients, cohorts of 5, 10 and 10 (S1 Table 1): FedDPO's policies, and the others' selectors.
+
+`python -m raypref.rlhf client_count` then trains a policy by each selector and has the answers of all judged;
+`python -m raypref.compare client_count --table win-rates` draws the table.
+"""
 
 from raypref.spaces import Space
 from tune_spaces._bases import OPPOSED, OPPOSED_SMOKE, S1_METHODS
@@ -7,7 +11,7 @@ from tune_spaces._papers import S1, S1_GEMMA
 CLIENTS = ("data.group_sizes", "federation.cohort")
 
 SPACE = Space(
-    about="FedBiscuit, FedVPL and FedVPA-GP with 10, 50 and 100 clients (S1 Table 1).",
+    about="FedDPO, FedBiscuit, FedVPL and FedVPA-GP with 10, 50 and 100 clients (S1 Table 1).",
     base=OPPOSED,
     grid={
         CLIENTS: [((5, 5), 5), ((25, 25), 10), ((50, 50), 10)],

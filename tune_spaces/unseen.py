@@ -1,4 +1,8 @@
-"""Twenty clients, of which five a group take no part in training and only infer their z (S1 5.3, Table 2)."""
+"""Twenty clients, of which five a group take no part in training and only infer their z (S1 5.3, Table 2).
+
+`python -m raypref.rlhf unseen` then trains a policy by each selector and has the answers of all judged;
+`python -m raypref.compare unseen --table win-rates-unseen` draws the table, `--table unseen` that of accuracies.
+"""
 
 from dataclasses import replace
 
@@ -9,7 +13,7 @@ from tune_spaces._papers import S1, S1_GEMMA
 TABLE_2 = {"data.group_sizes": (10, 10), "federation.unseen": 5}
 
 SPACE = Space(
-    about="FedBiscuit, FedVPL and FedVPA-GP with 10 clients that train and 10 that they never saw (S1 Table 2).",
+    about="FedDPO, FedBiscuit, FedVPL, FedVPA-GP with 10 clients that train and 10 that they never saw (S1 Table 2).",
     base=replace(
         OPPOSED,
         data=replace(OPPOSED.data, group_sizes=(10, 10)),

@@ -18,7 +18,7 @@ from raypref.algorithms.fedavg import check_groups_known
 from raypref.clients.protocol import Clients
 from raypref.config import RunConfig
 from raypref.data.federation import members
-from raypref.models.layout import initial_row
+from raypref.models.peft_io import start_row
 
 BLOCKS, TOGETHER = 20, 5
 """Parts in which the steps are taken and saved, at most: by one process, and by several, which Ray Train starts anew
@@ -54,7 +54,7 @@ class CL:
         return np.zeros(len(clients.sizes), dtype=np.int64)
 
     def init(self) -> CentralizedState:
-        start = initial_row(self.clients.layout, self.config.seed).repeat(int(self.pool_of(self.clients).max()) + 1, 1)
+        start = start_row(self.config, self.clients.layout).repeat(int(self.pool_of(self.clients).max()) + 1, 1)
         return CentralizedState(round=0, theta=start, moments=torch.zeros(len(start), 2, start.shape[1]))
 
     def round(self, state: CentralizedState) -> tuple[CentralizedState, Metrics]:

@@ -12,7 +12,7 @@ from raypref.algorithms.base import Metrics, State
 from raypref.clients.protocol import Clients
 from raypref.config import RunConfig, UserError
 from raypref.data.federation import members
-from raypref.models.layout import initial_row
+from raypref.models.peft_io import start_row
 from raypref.rng import stream
 from raypref.server.aggregation import combine, size_weights
 from raypref.server.sampling import group_debiased_sample, uniform_sample
@@ -39,7 +39,7 @@ class FedAvg:
         return self.config.federation.rounds
 
     def init(self) -> FedAvgState:
-        return FedAvgState(round=0, theta=initial_row(self.clients.layout, self.config.seed))
+        return FedAvgState(round=0, theta=start_row(self.config, self.clients.layout))
 
     def round(self, state: FedAvgState) -> tuple[FedAvgState, Metrics]:
         # 1. Sample S_r.

@@ -16,7 +16,7 @@ from raypref.algorithms.base import Metrics, State
 from raypref.algorithms.fedavg import check_cohort, check_experts, uniform_cohort
 from raypref.clients.protocol import Clients
 from raypref.config import RunConfig, UserError
-from raypref.models.layout import initial_row
+from raypref.models.peft_io import start_row
 from raypref.server.aggregation import combine, residual_weights, size_weights, uniform_weights
 from raypref.server.clustering import balance, lowest_loss
 
@@ -52,7 +52,7 @@ class FedBiscuit:
 
     def init(self) -> FedBiscuitState:
         """The experts share one LoRA start; the warm-up's cohorts make them differ."""
-        start = initial_row(self.clients.layout, self.config.seed)
+        start = start_row(self.config, self.clients.layout)
         return FedBiscuitState(
             round=0, theta=start.repeat(self.config.experts.K, 1), assignment=[-1] * len(self.clients.sizes)
         )

@@ -18,7 +18,7 @@ from raypref.algorithms.fedavg import check_cohort, check_experts, check_groups_
 from raypref.clients.protocol import Clients
 from raypref.config import RunConfig, UserError
 from raypref.data.federation import members
-from raypref.models.layout import initial_row
+from raypref.models.peft_io import start_row
 from raypref.rng import stream
 from raypref.server.aggregation import combine, group_weights, hierarchical_weights, uniform_weights
 from raypref.server.clustering import lowest_loss, random_assignment, reindex
@@ -66,7 +66,7 @@ class FedGD:
     def init(self) -> FedGDState:
         """Line 1: θ_g and the experts share one LoRA start; clients start from a uniform random assignment."""
         K, D = self.config.experts.K, self.clients.layout.width
-        start = initial_row(self.clients.layout, self.config.seed)
+        start = start_row(self.config, self.clients.layout)
         assignment = random_assignment(len(self.clients.sizes), K, stream(self.config.seed, "assignment"))
         return FedGDState(
             round=0,

@@ -9,7 +9,7 @@ from torch import Tensor
 from raypref.algorithms.base import Metrics, State
 from raypref.clients.protocol import Clients
 from raypref.config import RunConfig
-from raypref.models.layout import initial_row
+from raypref.models.peft_io import start_row
 
 
 class Local:
@@ -32,4 +32,4 @@ class Local:
         raise AssertionError("Local has no rounds")
 
     def initialization(self, state: State) -> Tensor:
-        return initial_row(self.clients.layout, self.config.seed)
+        return start_row(self.config, self.clients.layout)

@@ -11,15 +11,17 @@ import os
 import signal
 import tempfile
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import ray
 import torch
 from ray.util import get_current_placement_group
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 from torch import Tensor
 
 from raypref.clients.pool import Inputs, Pool, pooled
@@ -30,6 +32,8 @@ from raypref.data.encode import EncodedClient
 KINDS = ("CPU", "GPU")
 PATIENCE = 30.0
 """Seconds between two lines that say what is waited for."""
+REMEDY = "lower clients.{kind}s-per-actor or raise clients.clients-per-actor"
+"""What a run can do that asks for more than there is."""
 
 
 def start_ray() -> None:
@@ -52,10 +56,37 @@ def bundles(config: RunConfig, clients: int) -> list[dict[str, float]]:
     return [{"CPU": c.server_cpus}] + [actor] * workers
 
 
-def check_fits(wanted: Sequence[dict[str, float]]) -> None:
+def check_fits(wanted: Sequence[dict[str, float]], remedy: str = REMEDY) -> None:
     """`UserError` at once where the cluster could never hold these bundles, instead of a wait without end."""
     for kind in KINDS:
-        place([b.get(kind, 0.0) for b in wanted], [node.get(kind, 0.0) for node in cluster()], kind)
+        place([b.get(kind, 0.0) for b in wanted], [node.get(kind, 0.0) for node in cluster()], kind, remedy)
+
+
+def check_shared(folder: Path) -> None:
+    """`UserError` where a node of the cluster does not see `folder`, which is there, or cannot write to it."""
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    if len(nodes) == 1:
+        return
+
+    @ray.remote(num_cpus=0)
+    def sees(path: Path) -> bool:
+        return path.exists() and os.access(path.parent, os.W_OK)
+
+    token = folder / f".seen-by-all-{uuid.uuid4().hex}"
+    token.touch()
+    try:
+        asked = [  # by node, not by host: two nodes of one machine may see different folders
+            sees.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote(token)
+            for node in nodes
+        ]
+        saw = ray.get(asked, timeout=120)
+        blind = [node["NodeManagerHostname"] for node, seen in zip(nodes, saw, strict=True) if not seen]
+    except ray.exceptions.GetTimeoutError as error:
+        raise UserError("a node of the cluster does not answer; see `ray status`") from error
+    finally:
+        token.unlink()
+    if blind:
+        raise UserError(f"{', '.join(blind)} cannot write to {folder}; give a folder that all nodes share as --out")
 
 
 def at_once(wanted: Sequence[Mapping[str, float]], nodes: Sequence[Mapping[str, float]], most: int) -> int:
@@ -75,7 +106,7 @@ def cluster() -> list[dict[str, float]]:
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
 
-def place(shares: Sequence[float], nodes: Sequence[float], kind: str) -> None:
+def place(shares: Sequence[float], nodes: Sequence[float], kind: str, remedy: str = REMEDY) -> None:
     """Put shares of one resource onto nodes, the largest first; `UserError` where they do not fit.
 
     A share of a GPU lies on one device, so 0.6 twice needs two; other shares lie on one node.
@@ -87,7 +118,7 @@ def place(shares: Sequence[float], nodes: Sequence[float], kind: str) -> None:
         if share and not fitting:
             raise UserError(
                 f"the run asks for {sum(shares):g} {kind} in shares of up to {max(shares):g}, the cluster has "
-                f"{sum(nodes):g}; lower clients.{kind.lower()}s-per-actor or raise clients.clients-per-actor"
+                f"{sum(nodes):g}; {remedy.format(kind=kind.lower())}"
             )
         if share:
             free[fitting[0]] -= share
@@ -103,7 +134,7 @@ def _bundle(index: int) -> dict[str, Any]:
 class ClientActor:
     """A `Worker` in a process of its own."""
 
-    def __init__(self, config: RunConfig, clients: dict[int, Any], choice_ids: tuple[int, int], pad: int) -> None:
+    def __init__(self, config: RunConfig, clients: dict[int, Any], choice_ids: tuple[int, ...], pad: int) -> None:
         self.worker = Worker(config, clients, choice_ids, pad)
 
     def ready(self) -> str:
@@ -167,7 +198,7 @@ class ActorClients(Pool):
 class PooledTask:
     """Steps `begin` to `end` of some virtual clients, for a group of processes; else as `Worker.train_pooled`."""
 
-    make: tuple[RunConfig, dict[int, EncodedClient], tuple[int, int], int]
+    make: tuple[RunConfig, dict[int, EncodedClient], tuple[int, ...], int]
     """What each process's `Worker` is made from: the virtual clients' data, no other's."""
     rows: np.ndarray
     moments: np.ndarray
@@ -186,6 +217,7 @@ def by_ray_train(task: PooledTask) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     share = {"CPU": c.cpus_per_actor} | ({"GPU": c.gpus_per_actor} if c.gpus_per_actor else {})
     scaling = ScalingConfig(num_workers=c.pooled_workers, use_gpu=c.gpus_per_actor > 0, resources_per_worker=share)
     mailbox = Mailbox.remote()
+    os.environ["RAY_CHDIR_TO_TRIAL_DIR"] = "0"  # a relative path such as model.base stays one
     with tempfile.TemporaryDirectory(prefix="raypref-train-") as notes:  # Ray Train's own; nothing of ours is in it
         TorchTrainer(
             train_share,

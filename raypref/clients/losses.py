@@ -1,4 +1,5 @@
-"""What clients minimize, stacked: the binary selector's choice loss (S2), the variational selector's (S1).
+"""What clients minimize, stacked: the binary selector's choice loss (S2), the variational selector's (S1), a policy's
+(DPO).
 
 An algorithm does not know which: rows, layout and results have the same form. Each judges margins in its own way, too.
 """
@@ -18,9 +19,11 @@ from raypref.clients.protocol import PART, Context
 from raypref.data.encode import EncodedFold
 from raypref.models import latent
 from raypref.models.layout import Layout
+from raypref.models.peft_io import start_row
 from raypref.models.selector import Dropout
 from raypref.objectives import variational as vi
 from raypref.objectives.choice import choice_loss, margins, metrics, order_margins
+from raypref.objectives.dpo import dpo_loss, margin
 from raypref.rng import stream, torch_stream
 
 if TYPE_CHECKING:
@@ -32,26 +35,36 @@ SHOWN_PAIRS = 8
 
 
 class Batch(NamedTuple):
-    """One step's comparisons of n clients, padded to one shape."""
+    """One step's sequences of n clients, padded to one shape."""
 
     stack: Sequence[int]
     parts: Sequence[np.ndarray]
-    """[n] comparison indices into each client's training fold."""
+    """[n] indices into each client's training fold, as `Loss.sequences` gave them."""
     ids: Tensor
     """[n, b, L]"""
     lengths: Tensor
     """[n, b]"""
-    slots: Tensor
-    """[n, b] 0 where the chosen response is in slot A."""
     valid: Tensor
     """[n, b] bool."""
     dropout: Dropout | None
     at: tuple[str, int, int]
     """Purpose, round and step: what the step's other randomness is keyed by, beside the client."""
 
+    @property
+    def slots(self) -> Tensor:
+        """[n, b] of comparisons: 0 where the chosen response is in slot A."""
+        slots = torch.zeros_like(self.lengths)
+        for i, part in enumerate(self.parts):
+            slots[i, : len(part)] = torch.from_numpy(part % 2)
+        return slots
+
 
 class Loss(Protocol):
-    """Made once a worker; holds nothing that changes but caches of the frozen base."""
+    """Made once a worker; holds nothing that changes but caches of what is frozen."""
+
+    def sequences(self, comparisons: np.ndarray) -> np.ndarray:
+        """Which sequences of a fold it reads where these comparisons were drawn."""
+        ...
 
     def loss(self, rows: Tensor, batch: Batch, local: Local) -> Tensor:
         """rows [n, D] -> each client's own loss [n]."""
@@ -59,6 +72,11 @@ class Loss(Protocol):
 
     def order_margins(self, rows: Tensor, clients: Sequence[int], fold: str) -> list[Tensor]:
         """Client i's fold with row i -> [n] order margins m [N_i, 2]."""
+        ...
+
+    def judge(self, row: Tensor, fold: EncodedFold, z: Tensor | None) -> Tensor:
+        """Order margins [N, 2] of any N pairs under `row` [D], given one z [d] or each pair's own [N, d] where the
+        objective has one."""
         ...
 
     def posterior(self, rows: Tensor, clients: Sequence[int]) -> dict[str, np.ndarray]:
@@ -107,6 +125,9 @@ class Choice:
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
 
+    def sequences(self, comparisons: np.ndarray) -> np.ndarray:
+        return comparisons
+
     def loss(self, rows: Tensor, batch: Batch, local: Local) -> Tensor:
         logits = self.worker.selector.choice_logits(rows, batch.ids, batch.lengths, batch.dropout)
         return choice_loss(logits, batch.slots, batch.valid)
@@ -115,11 +136,77 @@ class Choice:
         folds = [self.worker.clients[c].fold(fold) for c in clients]
         return [order_margins(one) for one in self.worker.choice_logits(rows, folds)]
 
+    def judge(self, row: Tensor, fold: EncodedFold, z: Tensor | None) -> Tensor:
+        return order_margins(self.worker.choice_logits(row[None], [fold])[0])
+
     def posterior(self, rows: Tensor, clients: Sequence[int]) -> dict[str, np.ndarray]:
         return {}
 
     def probe(self, rows: Tensor, clients: Sequence[int]) -> dict[str, np.ndarray]:
         return {}
+
+
+class DPO:
+    """-log σ of the implicit reward's margin, averaged over each client's own pairs (`raypref.objectives.dpo`).
+
+    The reference is what every policy of the run starts from, the frozen base or the adapter in `dpo.start`, in all
+    rounds and in personalization. A policy that has not moved from it has margins of 0 up to rounding.
+    """
+
+    def __init__(self, worker: Worker) -> None:
+        config = worker.config
+        self.worker, self.beta = worker, config.dpo.beta
+        self.reference = start_row(config, worker.layout)[None].to(worker.device) if config.dpo.start else None
+        self.known: dict[tuple[int, str], Tensor] = {}
+
+    def sequences(self, comparisons: np.ndarray) -> np.ndarray:
+        """Both responses of each pair, whichever order was drawn."""
+        pairs = comparisons // 2
+        return np.stack([2 * pairs, 2 * pairs + 1], axis=1).reshape(-1)
+
+    def loss(self, rows: Tensor, batch: Batch, local: Local) -> Tensor:
+        folds = [self.worker.clients[c].train for c in batch.stack]
+        spans = _spans(folds, batch.parts, batch.ids)
+        policy = self.worker.selector.log_probs(rows, batch.ids, spans, batch.dropout)
+        known = _padded([self.referred(c, "train")[p] for c, p in zip(batch.stack, batch.parts, strict=True)])
+        return dpo_loss(self._margins(policy - known), batch.valid[:, ::2])
+
+    def order_margins(self, rows: Tensor, clients: Sequence[int], fold: str) -> list[Tensor]:
+        """Either order is the same margin: no response is shown beside the other."""
+        policies = self.log_probs(rows, [self.worker.clients[c].fold(fold) for c in clients])
+        ratios = [own - self.referred(c, fold) for c, own in zip(clients, policies, strict=True)]
+        return [self._margins(one)[:, None].expand(-1, 2) for one in ratios]
+
+    def judge(self, row: Tensor, fold: EncodedFold, z: Tensor | None) -> Tensor:
+        (own,), (known,) = (self.log_probs(rows, [fold]) for rows in (row[None], self.reference))
+        return self._margins(own - known)[:, None].expand(-1, 2)
+
+    def posterior(self, rows: Tensor, clients: Sequence[int]) -> dict[str, np.ndarray]:
+        return {}
+
+    def probe(self, rows: Tensor, clients: Sequence[int]) -> dict[str, np.ndarray]:
+        return {}
+
+    def referred(self, client: int, fold: str) -> Tensor:
+        """[2N] log-probabilities under the reference, computed once."""
+        key = (client, fold)
+        if key not in self.known:
+            (self.known[key],) = self.log_probs(self.reference, [self.worker.clients[client].fold(fold)])
+        return self.known[key]
+
+    @torch.no_grad()
+    def log_probs(self, rows: Tensor | None, folds: Sequence[EncodedFold]) -> list[Tensor]:
+        """Row i on fold i -> log π of every response [2 N_i], without dropout; rows None: the frozen base."""
+        found = [torch.empty(2 * f.pairs, device=self.worker.device) for f in folds]
+        for parts, ids, _ in self.worker.passes(folds):
+            told = self.worker.selector.log_probs(rows, ids, _spans(folds, parts, ids))
+            for i, part in enumerate(parts):
+                found[i][part] = told[i, : len(part)]
+        return found
+
+    def _margins(self, ratios: Tensor) -> Tensor:
+        """Log-ratios of chosen and rejected responses in turn [..., 2N] -> [..., N]."""
+        return margin(ratios[..., ::2], ratios[..., 1::2], self.beta)
 
 
 @dataclass(frozen=True)
@@ -152,6 +239,9 @@ class Variational:
         self.latent = Layout(worker.layout.segments[len(worker.selector.layout.segments) if self.options.lora else 0 :])
         self.frozen: dict[tuple[int, str], States] = {}
         self.names: dict[int, np.ndarray] = {}
+
+    def sequences(self, comparisons: np.ndarray) -> np.ndarray:
+        return comparisons
 
     def loss(self, rows: Tensor, batch: Batch, local: Local) -> Tensor:
         v, n = self.options, len(batch.stack)
@@ -259,7 +349,8 @@ class Variational:
     def probe(self, rows: Tensor, clients: Sequence[int]) -> dict[str, np.ndarray]:
         """Pair accuracy on the test fold, n first: `context_accuracy` [n, sizes] with z from `context_marks` pairs
         instead of all; `linear_accuracy` [n, sizes + 1] (the last: all) of what each client could do alone, see
-        `linear_margins`; printed, also `leaked_accuracy` [n], see `leaked_margins`."""
+        `linear_margins`; printed, also `leaked_accuracy` [n], see `leaked_margins`. `mu` and `log_variance` [n, d] are
+        the posterior that a policy would be told (S1 Algorithm 1, line 17)."""
         tested = self._current(rows, clients, "test")
         contexts = self._contexts(rows, clients)
         by_size = [
@@ -277,7 +368,8 @@ class Variational:
         if self.options.form == "printed":
             leaked = [self.leaked_margins(rows[i], states) for i, states in enumerate(tested)]
             found["leaked_accuracy"] = np.array([float(metrics(m)["accuracy"]) for m in leaked])
-        return found
+        q = self.infer(rows, clients)
+        return found | {"mu": q.mu.cpu().numpy(), "log_variance": q.log_variance.cpu().numpy()}
 
     def _drawn(self, client: int, pairs: int, context: int) -> np.ndarray:
         """Which of a client's training pairs z is inferred from."""
@@ -306,12 +398,23 @@ class Variational:
         z = self._by_comparison(parts, states.h).mu
         return order_margins((states.logits + latent.project(parts, z[None])[0]).cpu())
 
+    @torch.no_grad()
+    def judge(self, row: Tensor, fold: EncodedFold, z: Tensor | None) -> Tensor:
+        assert z is not None
+        lora, adapted = self.options.lora, self.options.adapted
+        (states,) = self._read(row[None, : self.adapter] if adapted else None, [fold])
+        if lora and not adapted:
+            (logits,) = self.worker.choice_logits(row[None, : self.adapter], [fold])
+            states = States(states.h, logits.to(row.device))
+        return self._judge(row, states, z)
+
     def _judge(self, row: Tensor, states: States, z: Tensor) -> Tensor:
-        """Order margins [N, 2] of one client's fold, given its z [d]."""
+        """Order margins [N, 2] of N pairs, given one z [d] or each pair's own [N, d]."""
         parts = self._parts(row)
-        out = latent.project(parts, z[None, None])
+        out = latent.project(parts, torch.atleast_2d(z)[None])
         if self.options.form == "printed":
-            return order_margins((states.logits + out[0]).cpu())
+            both = out[0].repeat_interleave(2, dim=0) if z.dim() == 2 else out[0]  # a pair's two orders
+            return order_margins((states.logits + both).cpu())
         e = latent.features(parts, states.chosen_rejected[None])
         shift = weigh(out.expand(-1, e.shape[1], -1), e)[0]  # for the chosen in slot A
         return order_margins((states.logits + torch.stack([shift, shift.flip(-1)], dim=1).flatten(0, 1)).cpu())
@@ -376,31 +479,27 @@ class Variational:
         """Of the frozen base, computed once."""
         key = (client, fold)
         if key not in self.frozen:
-            (self.frozen[key],) = self._read(None, [client], fold)
+            (self.frozen[key],) = self._read(None, [self.worker.clients[client].fold(fold)])
         return self.frozen[key]
 
     def _current(self, rows: Tensor, clients: Sequence[int], fold: str) -> list[States]:
         """As each row sees it: its own logits where it has an adapter, its own features where they are adapted."""
         if not self.options.lora:
             return [self.states(c, fold) for c in clients]
-        if self.options.adapted:
-            return self._read(rows[:, : self.adapter], clients, fold)
         folds = [self.worker.clients[c].fold(fold) for c in clients]
+        if self.options.adapted:
+            return self._read(rows[:, : self.adapter], folds)
         logits = self.worker.choice_logits(rows[:, : self.adapter], folds)
         return [States(self.states(c, fold).h, own.to(rows.device)) for c, own in zip(clients, logits, strict=True)]
 
     @torch.no_grad()
-    def _read(self, rows: Tensor | None, clients: Sequence[int], fold: str) -> list[States]:
-        """Stacked over clients, in batches of similar length; rows None: the frozen base, of one client."""
-        worker, folds = self.worker, [self.worker.clients[c].fold(fold) for c in clients]
-        orders = [np.argsort(-f.lengths, kind="stable") for f in folds]
-        batch = max(1, worker.config.clients.eval_batch // len(folds))
+    def _read(self, rows: Tensor | None, folds: Sequence[EncodedFold]) -> list[States]:
+        """Stacked, in batches of similar length; rows None: the frozen base, of one fold."""
+        worker = self.worker
         width = worker.selector.model.config.hidden_size
-        h = [torch.empty(len(o), 2, width, device=worker.device) for o in orders]
-        logits = [torch.empty(len(o), 2, device=worker.device) for o in orders]
-        for start in range(0, max(map(len, orders)), batch):
-            parts = [o[start : start + batch] for o in orders]
-            ids, lengths, _ = worker._batch(folds, parts)
+        h = [torch.empty(2 * f.pairs, 2, width, device=worker.device) for f in folds]
+        logits = [torch.empty(2 * f.pairs, 2, device=worker.device) for f in folds]
+        for parts, ids, lengths in worker.passes(folds):
             told, states = worker.selector.read(rows, ids, lengths, _spans(folds, parts, ids))
             for i, part in enumerate(parts):
                 logits[i][part], h[i][part] = told[i, : len(part)], states[i, : len(part)]
@@ -444,8 +543,8 @@ def weigh(out: Tensor, e: Tensor) -> Tensor:
 
 
 def _spans(folds: Sequence[EncodedFold], parts: Sequence[np.ndarray], ids: Tensor) -> Tensor:
-    """[n, b, 4] of comparisons parts[i] of fold i, beside their ids [n, b, L]."""
-    spans = torch.ones(*ids.shape[:2], 4, dtype=torch.int64)
+    """[n, b, 4 or 2] of sequences parts[i] of fold i, beside their ids [n, b, L]."""
+    spans = torch.ones(*ids.shape[:2], folds[0].spans.shape[1], dtype=torch.int64)
     for i, (fold, part) in enumerate(zip(folds, parts, strict=True)):
         spans[i, : len(part)] = torch.from_numpy(fold.spans[part].astype(np.int64))
     return spans.to(ids.device)

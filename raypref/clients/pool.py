@@ -31,7 +31,8 @@ class Inputs:
 
     config: RunConfig
     data: EncodedFederation
-    choice_ids: tuple[int, int]
+    choice_ids: tuple[int, ...]
+    """Of A and B; none where no comparison is read."""
     pad: int
     layout: Layout
 

@@ -6,7 +6,7 @@ with its own row, optimizer moments, batches and dropout masks; n = 1 is not ano
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ import torch.distributed
 from torch import Tensor
 
 from raypref.clients.diagnosis import diagnose
-from raypref.clients.losses import Batch, Choice, Local, Loss, Variational
+from raypref.clients.losses import DPO, Batch, Choice, Local, Loss, Variational
 from raypref.clients.protocol import Context
 from raypref.config import RunConfig, UserError
 from raypref.data.encode import EncodedClient, EncodedFold
@@ -31,7 +31,7 @@ class Worker:
     """Clients with their tokens, and the base they share."""
 
     def __init__(
-        self, config: RunConfig, clients: Mapping[int, EncodedClient], choice_ids: tuple[int, int], pad: int
+        self, config: RunConfig, clients: Mapping[int, EncodedClient], choice_ids: tuple[int, ...], pad: int
     ) -> None:
         torch.set_num_threads(config.clients.threads)
         self.config = config
@@ -41,7 +41,7 @@ class Worker:
             raise UserError("clients.gpus_per_actor is above 0 but there is no GPU here; set it to 0 to train on CPUs")
         self.selector: Selector = load_selector(config.model, choice_ids, pad, self.device)
         self.layout = row_layout(config)
-        self.loss: Loss = {"choice": Choice, "variational": Variational}[config.objective](self)
+        self.loss: Loss = {"choice": Choice, "variational": Variational, "dpo": DPO}[config.objective](self)
 
     def train(
         self, stack: Sequence[int], rows: np.ndarray, round: int, context: Context | None = None
@@ -122,6 +122,8 @@ class Worker:
                         own.append(pair_margins(one).numpy())
             if mark in self.config.diagnostics.marks:
                 diagnoses[mark] = diagnose(self, stack, theta, eta).by_client()
+        z = self.loss.posterior(local.rows.detach(), stack)
+        probes |= {"personalized_mu": z["mu"]} if z else {}
         curves = {
             fold: {name: np.stack([at[name] for at in read[fold]], axis=1) for name in read[fold][0]} for fold in read
         }
@@ -134,19 +136,24 @@ class Worker:
     @torch.inference_mode()
     def choice_logits(self, rows: Tensor, folds: Sequence[EncodedFold]) -> list[Tensor]:
         """Row i on fold i -> choice logits [2 N_i, 2] float32, in batches of similar length."""
-        orders = [np.argsort(-f.lengths, kind="stable") for f in folds]
-        batch = max(1, self.config.clients.eval_batch // len(folds))
-        logits = [torch.empty(len(o), 2) for o in orders]
-        for start in range(0, max(map(len, orders)), batch):
-            parts = [o[start : start + batch] for o in orders]
-            ids, lengths, _ = self._batch(folds, parts)
+        logits = [torch.empty(2 * f.pairs, 2) for f in folds]
+        for parts, ids, lengths in self.passes(folds):
             out = self.selector.choice_logits(rows, ids, lengths).cpu()
             for i, part in enumerate(parts):
                 logits[i][part] = out[i, : len(part)]
         return logits
 
+    def passes(self, folds: Sequence[EncodedFold]) -> Iterator[tuple[list[np.ndarray], Tensor, Tensor]]:
+        """Every sequence of each fold once, in batches of similar length: parts [n], ids [n, b, L], lengths [n, b]."""
+        orders = [np.argsort(-f.lengths, kind="stable") for f in folds]
+        batch = max(1, self.config.clients.eval_batch // len(folds))
+        for start in range(0, max(map(len, orders)), batch):
+            parts = [o[start : start + batch] for o in orders]
+            ids, lengths, _ = self._batch(folds, parts)
+            yield parts, ids, lengths
+
     def _batch(self, folds: Sequence[EncodedFold], parts: Sequence[np.ndarray]) -> tuple[Tensor, Tensor, Tensor]:
-        """Comparisons parts[i] of fold i -> ids [n, b, L], lengths [n, b], valid [n, b]; padded both ways."""
+        """Sequences parts[i] of fold i -> ids [n, b, L], lengths [n, b], valid [n, b]; padded both ways."""
         n, b = len(folds), max(map(len, parts))
         longest = max(int(f.lengths[p].max()) for f, p in zip(folds, parts, strict=True) if len(p))
         ids = np.full((n, b, longest), self.selector.pad, dtype=np.int64)
@@ -217,16 +224,14 @@ class LocalTraining:
         total = torch.zeros(len(self.stack), dtype=torch.float64, device=self.rows.device)
         for _ in range(steps):
             whole = [b[self.step] for b in self.batches]
-            parts = [b[self.share.rank :: self.share.world] for b in whole] if self.share else whole
+            drawn = [b[self.share.rank :: self.share.world] for b in whole] if self.share else whole
+            parts = [self.worker.loss.sequences(own) for own in drawn]
             ids, lengths, valid = self.worker._batch(self.folds, parts)
-            slots = torch.zeros_like(lengths)
-            for i, part in enumerate(parts):
-                slots[i, : len(part)] = torch.from_numpy(part % 2)
             at = (self.purpose, self.round, self.step)
-            batch = Batch(self.stack, parts, ids, lengths, slots, valid, self._dropout(parts), at)
+            batch = Batch(self.stack, parts, ids, lengths, valid, self._dropout(parts), at)
             loss = self.worker.loss.loss(self.rows, batch, self.local)
             if self.share:  # this part's share of each whole batch's mean
-                loss = loss * torch.tensor([len(p) / len(b) for p, b in zip(parts, whole, strict=True)]).to(loss)
+                loss = loss * torch.tensor([len(d) / len(b) for d, b in zip(drawn, whole, strict=True)]).to(loss)
             # The sum over clients: d(sum)/d(row i) is client i's own gradient.
             for tensor, gradient in zip(self.trained, torch.autograd.grad(loss.sum(), self.trained), strict=True):
                 tensor.grad = gradient

@@ -6,7 +6,7 @@ import dataclasses
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -25,11 +25,11 @@ class Look:
     seed: int = 0
     """Of the synthetic data."""
 
-    def config(self) -> DataConfig:
+    def config(self) -> RunConfig:
         """What to read; raises `UserError` where it cannot make sense."""
-        data = dataclasses.replace(self.data, source=self.source or self.data.source)
-        validate(RunConfig(data=data))
-        return data
+        config = RunConfig(data=dataclasses.replace(self.data, source=self.source or self.data.source))
+        validate(config)
+        return config
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,13 @@ class Check(Look):
 
     base: Annotated[str, tyro.conf.arg(name="model.base")] = ModelConfig().base
     """Whose tokenizer counts the tokens: `embedded`, a local folder or a hub id."""
+    objective: Literal["choice", "dpo"] = "choice"
+    """Whose token sequences are counted: comparisons, or each response behind its prompt."""
     strict: bool = False
     """Exit with status 1 where any row is unusable."""
+
+    def config(self) -> RunConfig:
+        return dataclasses.replace(super().config(), objective=self.objective)
 
 
 @dataclass(frozen=True)
@@ -56,16 +61,18 @@ def check(args: Check) -> int:
     from raypref.data import check as checking
     from raypref.data.load import read
 
-    federation, counts = read(config, args.seed)
+    federation, counts = read(config.data, args.seed)
 
     from raypref.models.selector import load_tokenizer  # after the data's own errors: it takes seconds
 
     report = checking.check(config, federation, counts, load_tokenizer(args.base))
     print(*report.lines(), sep="\n")
     if not report.federation.clients:
-        raise UserError(f"{config.source}: no client is left, so nothing could be trained")
+        raise UserError(f"{config.data.source}: no client is left, so nothing could be trained")
     if report.starved:
-        raise UserError(f"{config.source}: a run would stop at {len(report.starved)} clients; raise data.max_length")
+        raise UserError(
+            f"{config.data.source}: a run would stop at {len(report.starved)} clients; raise data.max_length"
+        )
     return int(args.strict and report.unusable > 0)
 
 
@@ -77,7 +84,7 @@ def show(args: Show) -> int:
     from raypref.data import check as checking
     from raypref.data.load import load
 
-    print(*checking.show(load(config, args.seed), args.n), sep="\n")
+    print(*checking.show(load(config.data, args.seed), args.n), sep="\n")
     return 0
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from raypref import console
-from raypref.config import DataConfig
+from raypref.config import RunConfig
 from raypref.data import encode
 from raypref.data.federation import FOLDS, Federation
 from raypref.data.load import Counts, some
@@ -22,7 +22,7 @@ PAPER = "--data.cover-column split --data.cover-min-rows 100 --data.exact-counts
 class Report:
     """A data set as a run would meet it."""
 
-    config: DataConfig
+    config: RunConfig
     federation: Federation
     counts: Counts
     tokens: encode.Counts
@@ -36,9 +36,9 @@ class Report:
 
     def lines(self) -> Iterator[str]:
         """The report as plain lines, for a terminal or a pipe."""
-        counts, tokens, federation = self.counts, self.tokens, self.federation
+        counts, tokens, federation, data = self.counts, self.tokens, self.federation, self.config.data
         dealt = f", {counts.pairs:,} of them dealt to clients" if counts.undealt else ""
-        yield f"{self.config.source}: {counts.rows:,} rows, {counts.pairs + counts.undealt:,} distinct pairs{dealt}"
+        yield f"{data.source}: {counts.rows:,} rows, {counts.pairs + counts.undealt:,} distinct pairs{dealt}"
         yield "\nrows"
         yield _row(sum(counts.lost.values()), "unusable and left out")
         for why, number in counts.lost.items():
@@ -66,7 +66,9 @@ class Report:
             share = f"{100 * n.sum() / total:.1f} %"
             yield f"  {fold:10}{n.sum():>10,}{share:>9}{n.min():>8,}{np.median(n):>8,g}{n.max():>8,}"
         yield _row(counts.crossing, "distinct pairs in different folds for different people or values")
-        yield f"\ntokens (template {self.config.template}, at most {self.config.max_length} a comparison)"
+        encode_fold, template = encode.wording(self.config)
+        what = "comparison" if encode_fold is encode.encode_pairs else "prompt with its response"
+        yield f"\ntokens (template {template}, at most {data.max_length} a {what})"
         yield _row(tokens.prompts_truncated, "pairs lose prompt text from the left")
         yield _row(tokens.too_long, "pairs too long and left out: the responses alone do not fit")
         yield _row(tokens.identical, "pairs identical after truncation and left out")
@@ -74,15 +76,16 @@ class Report:
             yield _row(len(self.starved), f"clients keep no pair in some fold, so a run stops: {some(self.starved)}")
 
 
-def check(config: DataConfig, federation: Federation, counts: Counts, tokenizer: Any) -> Report:
+def check(config: RunConfig, federation: Federation, counts: Counts, tokenizer: Any) -> Report:
     """Tokenise what `load.read` gave as a run would, and count; progress goes to standard error."""
+    encode_fold, template = encode.wording(config)
     tokens = encode.Counts()
     starved: list[str] = []
     with console.Progress(sum(int(federation.sizes(fold).sum()) for fold in FOLDS), "pairs tokenised") as progress:
         for client in federation.clients:
             left = []
             for pairs in map(client.fold, FOLDS):
-                left.append(encode.encode_pairs(pairs, tokenizer, config.template, config.max_length, tokens).pairs)
+                left.append(encode_fold(pairs, tokenizer, template, config.data.max_length, tokens).pairs)
                 progress.advance(len(pairs))
             if 0 in left:
                 starved.append(client.id)

@@ -7,27 +7,28 @@ the parity of the index; nothing of it is in the text (tested).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
-from raypref.config import UserError
+from raypref.config import RunConfig, UserError
 from raypref.data.federation import FOLDS, Federation, Pair
-from raypref.data.templates import TEMPLATES, fill
+from raypref.data.templates import GENERATION, TEMPLATES, ask, asked, fill
 
 
 @dataclass(frozen=True)
 class EncodedFold:
-    """N pairs as 2N comparisons."""
+    """N pairs as 2N token sequences: comparisons, or (`encode_responses`) a prompt with one response each."""
 
     tokens: np.ndarray
-    """int32, all comparisons one after another."""
+    """int32, all sequences one after another."""
     offsets: np.ndarray
-    """int64 [2N + 1]: comparison j is tokens[offsets[j] : offsets[j + 1]]."""
+    """int64 [2N + 1]: sequence j is tokens[offsets[j] : offsets[j + 1]]."""
     spans: np.ndarray
-    """int32 [2N, 4]: start and end of response A, then of response B, in tokens of the comparison."""
+    """int32 [2N, 4], start and end of response A, then of response B, in tokens of the comparison; [2N, 2] of the one
+    response."""
 
     @property
     def pairs(self) -> int:
@@ -50,10 +51,11 @@ class EncodedFold:
 def concatenate(folds: Sequence[EncodedFold]) -> EncodedFold:
     """The pairs of several folds in one, in their order; of none an empty one."""
     lengths = np.concatenate([np.zeros(1, np.int64), *(f.lengths for f in folds)])
+    width = folds[0].spans.shape[1] if folds else 4
     return EncodedFold(
         np.concatenate([np.zeros(0, np.int32), *(f.tokens for f in folds)]),
         np.cumsum(lengths),
-        np.concatenate([np.zeros((0, 4), np.int32), *(f.spans for f in folds)]),
+        np.concatenate([np.zeros((0, width), np.int32), *(f.spans for f in folds)]),
     )
 
 
@@ -115,14 +117,27 @@ class EncodedFederation:
         return np.array([c.fold(fold).pairs for c in self.clients], dtype=np.int64)
 
 
-def encode_federation(federation: Federation, tokenizer: Any, template: str, max_length: int) -> EncodedFederation:
-    """Tokenise every pair of every client in both orders.
+Encode = Callable[[Sequence[Pair], Any, str, int, Counts], EncodedFold]
+"""What makes a fold: `encode_pairs` or `encode_responses`."""
+
+
+def wording(config: RunConfig) -> tuple[Encode, str]:
+    """How the pairs of a run become token sequences, and in which template: comparisons, or with DPO responses."""
+    if config.objective == "dpo":
+        return encode_responses, asked(config)
+    return encode_pairs, config.data.template
+
+
+def encode_federation(
+    federation: Federation, tokenizer: Any, encode: Encode, template: str, max_length: int
+) -> EncodedFederation:
+    """Tokenise every pair of every client.
 
     Raises `UserError` where a client is left without a usable pair in a fold.
     """
     counts = Counts()
     clients = tuple(
-        EncodedClient(**{f: encode_pairs(c.fold(f), tokenizer, template, max_length, counts) for f in FOLDS})
+        EncodedClient(**{f: encode(c.fold(f), tokenizer, template, max_length, counts) for f in FOLDS})
         for c in federation.clients
     )
     for client, encoded in zip(federation.clients, clients, strict=True):
@@ -166,6 +181,54 @@ def encode_pairs(pairs: Sequence[Pair], tokenizer: Any, template: str, max_lengt
     offsets = np.concatenate([[0], np.cumsum([len(ids) for ids in flat], dtype=np.int64)])
     tokens = np.concatenate(flat) if flat else np.zeros(0, np.int32)
     return EncodedFold(tokens, offsets.astype(np.int64), np.asarray(spans, np.int32).reshape(-1, 4))
+
+
+def encode_responses(
+    pairs: Sequence[Pair], tokenizer: Any, template: str, max_length: int, counts: Counts
+) -> EncodedFold:
+    """One fold for DPO: sequence 2i is prompt i with the chosen response, 2i + 1 with the rejected one, each to its
+    end.
+
+    template: one of `raypref.data.templates.GENERATION`. Adds to `counts`. Over-long inputs lose prompt tokens from the
+    left, never a response.
+    """
+    ids: list[np.ndarray] = []
+    spans: list[tuple[int, int]] = []
+    for pair in pairs:
+        both = [
+            respond(pair.prompt, answer, tokenizer, template, max_length) for answer in (pair.chosen, pair.rejected)
+        ]
+        if both[0] is None or both[1] is None:
+            counts.too_long += 1
+        elif np.array_equal(both[0][0], both[1][0]):
+            counts.identical += 1
+        else:
+            counts.prompts_truncated += int(both[0][2] or both[1][2])
+            for sequence, span, _ in (both[0], both[1]):
+                ids.append(sequence)
+                spans.append(span)
+    offsets = np.cumsum([0, *map(len, ids)]).astype(np.int64)
+    tokens = np.concatenate(ids) if ids else np.zeros(0, np.int32)
+    return EncodedFold(tokens, offsets, np.asarray(spans, np.int32).reshape(-1, 2))
+
+
+def respond(
+    prompt: str, answer: str, tokenizer: Any, template: str, max_length: int
+) -> tuple[np.ndarray, tuple[int, int], bool] | None:
+    """A prompt with an answer to its end as tokens, where the answer and its end lie, and whether the prompt lost text
+    from the left; None where even without it they exceed `max_length`."""
+    stem, where = ask(template, prompt)
+    end = GENERATION[template].end
+    encoding = tokenizer(f"{stem} {answer}{end}", return_offsets_mapping=True)
+    ids, characters = (np.asarray(encoding[name]) for name in ("input_ids", "offset_mapping"))
+    if not end and tokenizer.eos_token_id is not None and ids[-1] != tokenizer.eos_token_id:
+        ids = np.append(ids, tokenizer.eos_token_id)
+        characters = np.concatenate([characters, characters[-1:, 1:].repeat(2, axis=1)])
+    fitted = _fit(ids.astype(np.int32), characters.reshape(-1, 2), [where, (len(stem), len(stem) + 1)], max_length)
+    if fitted is None:
+        return None
+    kept, (start, _), cut = fitted
+    return kept, (start, len(kept)), cut
 
 
 def _fit(

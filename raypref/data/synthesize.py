@@ -11,18 +11,14 @@ certificates as people have set them. Imported late, as --help needs none of it.
 from __future__ import annotations
 
 import collections
-import concurrent.futures
-import email.utils
 import fcntl
 import functools
 import hashlib
 import json
 import math
 import os
-import random
 import sys
 import threading
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,10 +27,9 @@ from typing import IO, Any, Literal
 import tyro
 
 from raypref import console
+from raypref.asking import Again, Asking, address, ask_all, fault
 from raypref.config import DataConfig, UserError, nearest
 from raypref.data import sources
-
-OPENAI = "https://api.openai.com/v1"
 
 INSTRUCTIONS: dict[str, tuple[str, str]] = {
     "education": (
@@ -55,9 +50,6 @@ poles are those of `raypref.data.synthetic.AXES`."""
 
 COMMON = "Answer the user's message in about 100 words. Do not mention these instructions or name the style."
 """Told for both poles: one length, so that length does not tell them apart."""
-
-LONGEST_WAIT = 600.0
-"""Seconds; a server that asks for more, such as until its daily quota is back, ends the run instead."""
 
 CLIENTS = sum(DataConfig().group_sizes)
 """For whom pairs are counted when they are there (S2 2.3: 40)."""
@@ -105,18 +97,6 @@ class Synthesize:
     """Count and estimate only."""
 
 
-class Again(Exception):
-    """Worth another try. `wait`: seconds that the server asked for."""
-
-    def __init__(self, why: str, wait: float = 0.0) -> None:
-        super().__init__(why)
-        self.wait = wait
-
-
-class Refused(Exception):
-    """Not worth another try, and yet it says nothing of other prompts."""
-
-
 @dataclass(frozen=True)
 class Answer:
     """One response, and what it took."""
@@ -155,7 +135,7 @@ def synthesize(args: Synthesize) -> int:
         if missing and not args.yes and not _agreed():
             console.say("nothing was asked")
             return 1
-        failed = ask_all(missing, endpoint, journal, args)
+        failed = ask_for(missing, endpoint, journal, args)
         return finish(prompts, axis_of, failed, journal, out, args)
 
 
@@ -356,13 +336,8 @@ class Endpoint:
 
     def __init__(self, args: Synthesize) -> None:
         """Base URL and key from the environment. Raises `UserError` where OpenAI's own is meant and there is no key."""
-        base = os.environ.get("OPENAI_BASE_URL", "").strip() or OPENAI
-        self._key = os.environ.get("OPENAI_API_KEY", "").strip()
-        if not base.startswith(("http://", "https://")):
-            raise UserError(f"OPENAI_BASE_URL is {base!r}; give a URL such as http://localhost:8000/v1")
-        if base == OPENAI and not self._key and not args.dry_run:
-            raise UserError("OPENAI_API_KEY is not set; set it, or OPENAI_BASE_URL for a server that needs none")
-        self.url = base.rstrip("/") + "/chat/completions"
+        base, self._key = address(keyless=args.dry_run)
+        self.url = base + "/chat/completions"
         self._args = args
         self._local = threading.local()
 
@@ -390,18 +365,7 @@ class Endpoint:
             raise Again(f"no connection ({type(error).__name__})") from None
         if response.status_code == 200:
             return _answer(response)
-        message, code = _message(response)
-        if response.status_code in (400, 413, 422):  # such as a content policy, or a prompt that is too long
-            raise Refused(f"{response.status_code} {message}")
-        if response.status_code in (408, 429) or response.status_code >= 500:
-            wait = retry_after(response.headers)
-            if code != "insufficient_quota" and wait <= LONGEST_WAIT:
-                raise Again(f"{response.status_code} {message}", wait)
-            message += f"; it asks to wait {console.clock(wait)}" if wait else ""
-        raise UserError(
-            f"{self.url} answers {response.status_code}: {message} (asked for {_short(prompt)}); what is there "
-            "is kept, and the same command goes on from there"
-        )
+        raise fault(response, self.url, _short(prompt))
 
     def _sign(self, request: Any) -> Any:
         if self._key:
@@ -425,98 +389,11 @@ def _answer(response: Any) -> Answer:
     return answer
 
 
-def _message(response: Any) -> tuple[str, str]:
-    """What a server says of its error, in one line, and the error's code, if any."""
-    try:
-        error = response.json()["error"]
-        message, code = (error.get("message"), error.get("code")) if isinstance(error, dict) else (error, "")
-    except (ValueError, KeyError, TypeError):
-        message, code = response.text, ""
-    line = " ".join(str(message or response.reason).split())
-    return line if len(line) <= 300 else line[:299] + "…", str(code or "")
-
-
-def retry_after(headers: Mapping[str, str], now: float | None = None) -> float:
-    """Seconds that a `Retry-After` header asks for, as a number or a date; 0 without one."""
-    value = headers.get("Retry-After", "").strip()
-    try:
-        wait = float(value)
-    except ValueError:
-        try:
-            wait = email.utils.parsedate_to_datetime(value).timestamp() - (time.time() if now is None else now)
-        except ValueError:
-            return 0.0
-    return max(0.0, wait) if math.isfinite(wait) else 0.0
-
-
-class Asking:
-    """The retries of all threads; a server that asks one of them to wait makes all of them wait."""
-
-    def __init__(self, endpoint: Endpoint, journal: Journal, args: Synthesize) -> None:
-        self._endpoint, self._journal, self._args = endpoint, journal, args
-        self._until = 0.0  # on the monotonic clock
-        self.stop = threading.Event()
-
-    def __call__(self, task: Task) -> str:
-        """Ask until there is a response in the journal, and give ''; or why there is none."""
-        why = "stopped"
-        for attempt in range(self._args.attempts):
-            while (asked := self._until - time.monotonic()) > 0 and not self.stop.is_set():
-                self.stop.wait(asked + random.uniform(0.0, self._args.backoff))  # not all at the same moment
-            if self.stop.is_set():
-                break
-            try:
-                self._journal.add(task, self._endpoint.ask(task))
-                return ""
-            except UserError:
-                self.stop.set()
-                raise
-            except Refused as refused:
-                return str(refused)
-            except Again as again:
-                why = str(again)
-                if again.wait:
-                    self._until = max(self._until, time.monotonic() + again.wait)
-                if attempt + 1 < self._args.attempts:
-                    self.stop.wait(random.uniform(0.5, 1.0) * min(60.0, self._args.backoff * 2**attempt))
-        return why + (f", {self._args.attempts} times" if self._args.attempts > 1 else "")
-
-
-def ask_all(tasks: Sequence[Task], endpoint: Endpoint, journal: Journal, args: Synthesize) -> dict[str, str]:
-    """Ask for all of them, at most `args.concurrency` at a time; prompt -> why it failed.
-
-    Raises `UserError` where the endpoint refuses, or where nothing comes through any more.
-    """
-    failed: dict[str, str] = {}
-    in_a_row, most = 0, max(20, 3 * args.concurrency)
-    asking = Asking(endpoint, journal, args)
-    done = len(journal.done)
-    with (
-        console.Progress(done + len(tasks), "responses", done) as progress,
-        concurrent.futures.ThreadPoolExecutor(args.concurrency) as pool,
-    ):
-        futures = {pool.submit(asking, task): task for task in tasks}
-        try:
-            for future in concurrent.futures.as_completed(futures):
-                why, prompt = future.result(), futures.pop(future)[0]
-                if asking.stop.is_set():
-                    continue  # to the one that raises
-                if why:
-                    failed[prompt] = why
-                in_a_row = in_a_row + 1 if why else 0
-                if in_a_row == most:
-                    raise UserError(
-                        f"{endpoint.url}: the last {most} responses failed ({why}); see to the endpoint, then type the "
-                        "same words again: what is there is kept"
-                    )
-                progress.advance(1, f"{len(failed)} prompts failed" if failed else "")
-        except BaseException as error:
-            asking.stop.set()  # those in flight are paid for: they end and are kept
-            pool.shutdown(wait=False, cancel_futures=True)
-            if isinstance(error, KeyboardInterrupt):
-                console.warn("stopping once those in flight are there; type the same words again to go on from there")
-            raise
-    return failed
+def ask_for(tasks: Sequence[Task], endpoint: Endpoint, journal: Journal, args: Synthesize) -> dict[str, str]:
+    """Ask for all of them and keep what comes; prompt -> why it failed."""
+    asking = Asking[Task](lambda task: journal.add(task, endpoint.ask(task)), args.attempts, args.backoff)
+    failed = ask_all(tasks, asking, args.concurrency, endpoint.url, "responses", len(journal.done))
+    return {prompt: why for (prompt, *_), why in failed.items()}
 
 
 def finish(

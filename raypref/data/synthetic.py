@@ -324,7 +324,8 @@ def groups(axes: Sequence[str]) -> list[str]:
 def members(group_sizes: Sequence[int], axes: Sequence[str]) -> list[tuple[str, str, dict[str, int]]]:
     """(id, group, axis -> preferred pole) of every client, G1's first ("c00", "c01", ...).
 
-    group_sizes: clients in each group, in the order of groups(axes).
+    group_sizes: clients in each group, in the order of groups(axes); two of them: in the first and the last, which wish
+    the opposite on every axis.
     Raises UserError for an unknown or repeated axis, a wrong number of groups, a negative size, or no client.
     """
     from raypref.config import UserError
@@ -333,9 +334,10 @@ def members(group_sizes: Sequence[int], axes: Sequence[str]) -> list[tuple[str, 
     if unknown or not axes or len(set(axes)) < len(axes):
         raise UserError(f"axes {list(axes)}: name one or more of {list(AXES)}, each once.")
     names = groups(axes)
-    if len(group_sizes) != len(names):
+    if len(group_sizes) not in (2, len(names)):
         raise UserError(
-            f"{len(group_sizes)} group sizes for {len(axes)} axes: give {len(names)}, one for each of {names}."
+            f"{len(group_sizes)} group sizes for {len(axes)} axes: give {len(names)}, one for each of {names}, or two, "
+            "for the first and the last."
         )
     if min(group_sizes) < 0:
         raise UserError("group sizes must not be negative.")
@@ -343,7 +345,8 @@ def members(group_sizes: Sequence[int], axes: Sequence[str]) -> list[tuple[str, 
         raise UserError(
             f"--data.group-sizes is {' '.join(map(str, group_sizes))}: that is no client; raise one of them"
         )
-    group_of = [g for g, size in enumerate(group_sizes) for _ in range(size)]
+    numbers = range(len(names)) if len(group_sizes) == len(names) else (0, len(names) - 1)
+    group_of = [g for g, size in zip(numbers, group_sizes, strict=True) for _ in range(size)]
     digits = max(2, len(str(len(group_of) - 1)))
     last = len(axes) - 1
     return [

@@ -1,7 +1,7 @@
 """Objectives and algorithms mixed freely: accuracy by local steps of every combination that was run, and of variational
 ones by the number of pairs that z was inferred from.
 
-Rows are combinations of algorithm, objective and the variational selector's options; everything else agrees.
+Rows are combinations of algorithm, objective and the objective's options; everything else agrees.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from raypref.evaluation.ranking import show, varying
 from raypref.evaluation.report import Fold
 from raypref.evaluation.tables import Column, Table
 
-FREE = ("algorithm", "objective", "variational.", "seed", "data.group_sizes")
+FREE = ("algorithm", "objective", "variational.", "dpo.", "seed", "data.group_sizes")
 """Prefixes of keys in which runs may differ."""
 ALONE = "Alone: logistic regression"
 """What a client reaches by itself on the frozen base's features (`raypref.clients.losses.Variational.probe`)."""
@@ -28,10 +28,9 @@ PLACES = {"balanced": "Balanced", "imbalanced": "Imbalanced", "real": "Real"}
 
 
 def options(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The variational selector's options that its training used; none of the choice objective."""
-    if config["objective"] == "choice":
-        return {}
-    return {k: v for k, v in config.items() if k.startswith("variational.") and not k.startswith(NO_PART)}
+    """The options of its objective that a run's training used; the choice objective has none."""
+    own = f"{config['objective']}."
+    return {k: v for k, v in config.items() if k.startswith(own) and not k.startswith(NO_PART)}
 
 
 def family(runs: Iterable[Found]) -> list[Found]:
@@ -46,21 +45,19 @@ def family(runs: Iterable[Found]) -> list[Found]:
 def labels(
     runs: Sequence[Found], told: Callable[[Found], Mapping[str, Any]] = lambda run: options(run.config)
 ) -> dict[str, list[Found]]:
-    """Runs by what their row is called, in the papers' order: the algorithm, with the variational objective its form,
+    """Runs by what their row is called, in the papers' order: the algorithm, its form (`papers.form`),
     and whatever differs of what is `told` of the runs of that algorithm and form."""
     kinds: dict[tuple[str, str], list[Found]] = {}
     for run in runs:
-        form = run.config["variational.form"] if run.config["objective"] == "variational" else ""
-        kinds.setdefault((run.config["algorithm"], form), []).append(run)
+        kinds.setdefault((run.config["algorithm"], papers.form(run.config)), []).append(run)
     order = [*papers.NAMES, *sorted({algorithm for algorithm, _ in kinds} - set(papers.NAMES))]
     rows: dict[str, list[Found]] = {}
-    for (algorithm, form), kind in sorted(kinds.items(), key=lambda k: (order.index(k[0][0]), k[0][1] != "printed")):
+    for _, kind in sorted(kinds.items(), key=lambda k: (order.index(k[0][0]), papers.FORMS.index(k[0][1]))):
         own = [told(run) for run in kind]
         differ = varying(own)
         for run, values in sorted(zip(kind, own, strict=True), key=lambda each: [show(each[1][k]) for k in differ]):
-            words = [form] * bool(form) + [f"{k.removeprefix('variational.')} {show(values[k])}" for k in differ]
-            label = papers.NAMES.get(algorithm, algorithm) + (f" ({', '.join(words)})" if words else "")
-            rows.setdefault(label, []).append(run)
+            words = [f"{k.removeprefix('variational.').removeprefix('dpo.')} {show(values[k])}" for k in differ]
+            rows.setdefault(papers.label(run.config, words), []).append(run)
     return rows
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from raypref.evaluation import mix
-from raypref.evaluation.papers import NAMES, SWEEP, Found, Item, Missing, describe
+from raypref.evaluation.papers import NAMES, SWEEP, Found, Item, Missing, describe, idle
 from raypref.evaluation.report import Fold
 from raypref.evaluation.tables import Cell, Column, Table
 
@@ -17,6 +17,7 @@ NOT_ITS_COST = (
     "personalization.",
     "diagnostics.",
     "clients.",
+    "rlhf.",
     "variational.every",
     "variational.context_marks",
 )
@@ -103,8 +104,7 @@ def _rows(family: Sequence[Found]) -> dict[str, list[Found]]:
     """Label -> its runs, one a seed (the newest)."""
 
     def told(run: Found) -> Mapping[str, object]:
-        idle = () if run.config["objective"] == "variational" else ("variational.",)
-        return _without(run, (*WORK, *NOT_ITS_COST, *idle))
+        return _without(run, (*WORK, *NOT_ITS_COST, *idle(run.config)))
 
     return {label: _a_seed(held) for label, held in mix.labels(family, told).items()}
 

@@ -56,28 +56,28 @@ def difference(
 
 
 def against(table: Table, reference: str) -> Table | None:
-    """The small table beside a table: every other row minus `reference`, for the columns that are means over clients.
+    """The small table beside a table: every other row minus `reference`, of its block where there are several, for the
+    columns that are means over clients.
 
     None where `reference` is not a row, or nothing can be paired.
     """
-    if reference not in table.rows:
-        return None
-    base = table.cells[table.rows.index(reference)]
-    held = [c for c, cell in enumerate(base) if cell is not None and cell.clients]
-    rows: dict[str, tuple[Cell | None, ...]] = {}
+    bases = {table.block(r): table.cells[r] for r, name in enumerate(table.rows) if name == reference}
+    columns = range(len(table.columns))
+    held = [c for c in columns if any((cell := base[c]) is not None and cell.clients for base in bases.values())]
+    rows: dict[int, tuple[Cell | None, ...]] = {}
     seeds: set[int] = set()
-    for name, cells in zip(table.rows, table.cells, strict=True):
-        if name == reference or name in table.apart:
+    for r, (name, cells) in enumerate(zip(table.rows, table.cells, strict=True)):
+        base = bases.get(table.block(r))
+        if base is None or name == reference or name in table.apart:
             continue
         line = []
         for c in held:
             there, here = base[c], cells[c]
-            assert there is not None
-            found = difference(here.clients, there.clients) if here is not None else None
+            found = difference(here.clients, there.clients) if here is not None and there is not None else None
             line.append(Cell((found.mean,), interval=(found.low, found.high)) if found else None)
             seeds |= {found.seeds} if found else set()
         if any(line):
-            rows[name] = tuple(line)
+            rows[r] = tuple(line)
     if not rows:
         return None
     return Table(
@@ -85,9 +85,10 @@ def against(table: Table, reference: str) -> Table | None:
         title=f"{table.title}: differences to {reference}",
         corner=table.corner,
         columns=tuple(_signed(table.columns[c]) for c in held),
-        rows=tuple(rows),
+        rows=tuple(table.rows[r] for r in rows),
         cells=tuple(rows.values()),
-        notes=(_caption(reference, seeds),),
+        notes=(_caption(reference, seeds, table.unit),),
+        blocks=tuple(table.block(r) for r in rows) if table.blocks else (),
     )
 
 
@@ -95,14 +96,14 @@ def _signed(column: Column) -> Column:
     return replace(column, signed=True, best=0)
 
 
-def _caption(reference: str, seeds: set[int]) -> str:
+def _caption(reference: str, seeds: set[int], unit: str) -> str:
     how = (
         "seeds are redrawn, then clients within each; with few seeds rather too narrow than too wide"
         if max(seeds) > 1
         else "clients are redrawn; of the spread over seeds one seed tells nothing"
     )
     return (
-        f"Row minus {reference}, accuracies in points, paired by client within a seed (a seed makes the same clients "
+        f"Row minus {reference}, {unit}, paired by client within a seed (a seed makes the same clients "
         f"for every method); seeds paired: {' or '.join(map(str, sorted(seeds)))}. In brackets a 95 % bootstrap "
         f"interval: {how}."
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -44,9 +44,13 @@ NAMES = {
     "fedvpa_gp": "FedVPA-GP",
 }
 """Algorithm -> the paper's name, in the papers' order (S2 Tables 2 and 3, S1 Fig. 4)."""
+FEDDPO = "FedDPO"
+"""FedAvg with DPO as its objective (S1 5.1)."""
+FORMS = ("", "printed", "conditioned", "dpo")
+"""What `form` can be, in the order in which tables show it."""
 DEPLOYABLE = ("local", "cl", "multi_cl", "fedavg", "fedbiscuit", "soft_fl", "fedgd")
 """The rows of S2 Table 3."""
-NOT_WHAT_IS_COMPUTED = ("clients.", "diagnostics.")
+NOT_WHAT_IS_COMPUTED = ("clients.", "diagnostics.", "rlhf.")
 """Prefixes of keys that change no trained parameter beyond rounding."""
 WANTED = 10
 """The paper's first read-out, acc^10."""
@@ -55,6 +59,26 @@ Point = Mapping[str, Any]
 """Dotted key -> value; `setting` is `Found.setting`."""
 Seeds = Mapping[int, "Found"]
 """Seed -> the run."""
+
+
+def form(config: Mapping[str, Any]) -> str:
+    """Which objective a run has beside S2's choice, which is empty: the variational selector's form, or `dpo`."""
+    told = {"choice": "", "variational": config["variational.form"]}
+    return str(told.get(config["objective"], config["objective"]))
+
+
+def label(config: Mapping[str, Any], more: Sequence[str] = ()) -> str:
+    """What a run is called where objectives are mixed: its algorithm, and in brackets its form and `more` words."""
+    name, words = NAMES.get(config["algorithm"], config["algorithm"]), [form(config), *more]
+    if config["algorithm"] == "fedavg" and words[0] == "dpo":
+        name, words[0] = FEDDPO, ""
+    told = ", ".join(filter(None, words))
+    return f"{name} ({told})" if told else name
+
+
+def idle(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Prefixes of the keys that have no part in a run: the sections of other objectives than its own."""
+    return tuple(f"{section}." for section in ("variational", "dpo") if section != config["objective"])
 
 
 @dataclass(frozen=True)
@@ -105,10 +129,8 @@ class Found:
     def identity(self, leave: Iterable[str] = ()) -> str:
         """What is computed, without the keys in `leave`: equal texts, equal configurations."""
         left = set(leave)
-        idle = ("variational.",) if self.config["objective"] == "choice" else ()
-        kept = {
-            k: v for k, v in self.config.items() if k not in left and not k.startswith((*NOT_WHAT_IS_COMPUTED, *idle))
-        }
+        none = (*NOT_WHAT_IS_COMPUTED, *idle(self.config))
+        kept = {k: v for k, v in self.config.items() if k not in left and not k.startswith(none)}
         return json.dumps(kept, sort_keys=True)
 
 
@@ -169,6 +191,8 @@ class Row(NamedTuple):
     label: str
     runs: Mapping[str, Seeds]
     """Place -> its runs."""
+    block: str = ""
+    """See `raypref.evaluation.tables.Table.blocks`."""
 
 
 class Missing(NamedTuple):
@@ -279,14 +303,33 @@ def table(
     apart: str = "",
 ) -> Item:
     """Rows without any run are left out. Ends with budgets and n, the number of seeds."""
+    item = filled(name, title, corner, rows, (*measures, *budgets()), missing, reference, apart)
+    if not isinstance(item.content, Table):
+        return item
+    held = [row for row in rows if any(row.runs.values())]
+    legend = _legend(item.content.columns, item.runs, fold)
+    return replace(item, content=replace(item.content, notes=(legend, *_settings(held), *_rounds(held))))
+
+
+def filled(
+    name: str,
+    title: str,
+    corner: str,
+    rows: Sequence[Row],
+    measures: Sequence[Measure],
+    missing: Sequence[Missing],
+    reference: str,
+    apart: str = "",
+) -> Item:
+    """A table without notes, of the measures and n alone."""
     held = [row for row in rows if any(row.runs.values())]
     if not held:
         return Item(name, None, missing=tuple(missing))
-    cells = [[_cell(row, measure) for measure in (*measures, *budgets())] for row in held]
+    cells = [[_cell(row, measure) for measure in measures] for row in held]
     seeds = [Cell(tuple(float(len(runs)) for runs in row.runs.values() if runs)) for row in held]
-    columns = [m.column for m in (*measures, *budgets())]
+    columns = [m.column for m in measures]
     kept = [c for c in range(len(columns)) if any(line[c] is not None for line in cells)]
-    every = [run for row in held for seeds_of in row.runs.values() for run in seeds_of.values()]
+    every = each(seeds_of for row in held for seeds_of in row.runs.values())
     content = Table(
         name,
         title,
@@ -295,7 +338,7 @@ def table(
         rows=tuple(row.label for row in held),
         cells=tuple((*(line[c] for c in kept), n) for line, n in zip(cells, seeds, strict=True)),
         apart=frozenset({apart} if apart else ()),
-        notes=(_legend([columns[c] for c in kept], every, fold), *_settings(held), *_rounds(held)),
+        blocks=tuple(row.block for row in held) if any(row.block for row in held) else (),
     )
     return Item(name, content, runs=tuple(every), missing=tuple(missing), reference=reference)
 
@@ -684,8 +727,8 @@ FIGURES = {2: figure2, 3: figure3, 4: figure4, 5: figure5, 6: figure6, 0: figure
 def reference(word: str) -> str:
     """A row that differences may be taken to, by its label or by the algorithm's name; `UserError` where no table has
     such a row."""
-    known = {label.lower(): label for label in (*NAMES.values(), BALANCED_FL, *map(str.capitalize, START))}
-    if word.partition(" (")[0].lower() in known and word.endswith(")"):  # a form of the variational selector
+    known = {label.lower(): label for label in (*NAMES.values(), FEDDPO, BALANCED_FL, *map(str.capitalize, START))}
+    if word.partition(" (")[0].lower() in known and word.endswith(")"):  # with its form or options
         return word
     known |= dict(NAMES) | {K_ROW.format(K).lower(): K_ROW.format(K) for K in range(1, 100)}
     if word.lower() not in known:

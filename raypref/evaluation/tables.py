@@ -97,11 +97,23 @@ class Table:
     apart: frozenset[str] = frozenset()
     """Rows that are there for reference: neither bold nor in a difference."""
     notes: tuple[str, ...] = ()
+    blocks: tuple[str, ...] = ()
+    """What a row's label begins with where rows come in blocks, such as its base model: the best of a column and
+    differences are within a block. Empty: all rows are one."""
+    unit: str = "accuracies in points"
+    """What the means over clients are, for the caption of their differences."""
+
+    def block(self, row: int) -> str:
+        return self.blocks[row] if self.blocks else ""
+
+    def label(self, row: int) -> str:
+        return f"{self.block(row)} {self.rows[row]}".strip()
 
     def bold(self, row: int, column: int) -> bool:
         """Whether the cell is its column's best as it reads when rounded; nothing is in a column of one."""
         how, shown = self.columns[column], self.cells[row][column]
-        held = [c[column] for c, name in zip(self.cells, self.rows, strict=True) if name not in self.apart]
+        alike = [r for r in range(len(self.rows)) if self.block(r) == self.block(row)]
+        held = [self.cells[r][column] for r in alike if self.rows[r] not in self.apart]
         rivals = [how.best * how.rounded(c.mean) for c in held if c is not None]
         if not how.best or shown is None or len(rivals) < 2 or self.rows[row] in self.apart:
             return False
@@ -185,14 +197,14 @@ def to_csv(table: Table) -> str:
     writer.writerow(
         ["row", "block", "column", "mean", "std_within", "within", "std_seeds", "runs", "low", "high", "best"]
     )
-    for r, (label, row) in enumerate(zip(table.rows, table.cells, strict=True)):
+    for r, row in enumerate(table.cells):
         for c, (column, cell) in enumerate(zip(table.columns, row, strict=True)):
             if cell is None:
                 continue
             stds = ["" if math.isnan(std) or column.span else std for std in (cell.std_within, cell.std_seeds)]
             low, high = cell.interval or ((min(cell.values), max(cell.values)) if column.span else ("", ""))
             within = column.within if cell.within else ""
-            line = [label, column.block, column.head, cell.mean, stds[0], within, stds[1], len(cell.values)]
+            line = [table.label(r), column.block, column.head, cell.mean, stds[0], within, stds[1], len(cell.values)]
             writer.writerow([*line, low, high, int(table.bold(r, c))])
     return out.getvalue()
 
@@ -239,13 +251,13 @@ def _written(table: Table) -> list[tuple[str, list[tuple[str, bool]]]]:
     """(row, its cells as text and whether each is bold)."""
     return [
         (
-            label,
+            table.label(r),
             [
                 (text(cell, column), table.bold(r, c))
                 for c, (cell, column) in enumerate(zip(row, table.columns, strict=True))
             ],
         )
-        for r, (label, row) in enumerate(zip(table.rows, table.cells, strict=True))
+        for r, row in enumerate(table.cells)
     ]
 
 

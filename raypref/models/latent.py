@@ -113,7 +113,7 @@ def row_layout(config: RunConfig) -> Layout:
     """What a client trains: the LoRA adapter, or with the variational objective the latent modules and, as `lora` says,
     the adapter before them. From the architecture alone: no weight is read."""
     adapter = base_layout(config.model)
-    if config.objective == "choice":
+    if config.objective != "variational":
         return adapter
     latent = latent_segments(load_architecture(config.model.base).hidden_size, config.variational)
     return Layout((*adapter.segments, *latent) if config.variational.lora else latent)

@@ -9,14 +9,22 @@ from pathlib import Path
 
 from torch import Tensor
 
-from raypref.config import ModelConfig, UserError
+from raypref.config import ModelConfig, RunConfig, UserError
 from raypref.models.latent import PREFIX as LATENT
-from raypref.models.layout import Layout
+from raypref.models.layout import Layout, initial_row
 from raypref.models.selector import base_path
 
 PREFIX = "base_model.model.model."
 NOTICE = "without_latent_safetensors_z_is_ignored"
 """A key in `adapter_config.json` that PEFT does not know, and therefore warns of, by its name."""
+
+
+def start_row(config: RunConfig, layout: Layout) -> Tensor:
+    """[D] what training starts from: a policy the adapter in `dpo.start`, where one is named (errors as `import_peft`),
+    everything else `initial_row`."""
+    if config.objective == "dpo" and config.dpo.start:
+        return import_peft(Path(config.dpo.start).expanduser(), layout, config.model)
+    return initial_row(layout, config.seed)
 
 
 def export_peft(folder: Path, row: Tensor, layout: Layout, config: ModelConfig) -> None:
@@ -62,7 +70,7 @@ def import_peft(folder: Path, layout: Layout, config: ModelConfig) -> Tensor:
                 warnings.filterwarnings("ignore", f".*{NOTICE}.*")
                 found = PeftConfig.from_pretrained(str(folder))
             for name, theirs, ours in (
-                ("r", found.r, config.lora_r),
+                ("lora_r", found.r, config.lora_r),
                 ("lora_alpha", found.lora_alpha, config.lora_alpha),
             ):
                 if theirs != ours:

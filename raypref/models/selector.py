@@ -15,9 +15,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from raypref.config import ModelConfig, UserError
 from raypref.models.layout import Layout, lora_layout
+
+LOGITS = 1 << 28
+"""Logits over the whole vocabulary that are held at once: 1 GiB. A large vocabulary has as many in 1,800 tokens."""
 
 ARCHITECTURES = ("qwen2", "llama", "gemma", "gemma2")
 """`model_type`s whose head is known to `choice_logits` and tested against the full logits."""
@@ -68,12 +72,15 @@ class Dropout:
 class Selector:
     """A frozen base with its tokenizer, choice tokens and row layout."""
 
-    def __init__(self, model: Any, choice_ids: tuple[int, int], pad: int, config: ModelConfig, device: str) -> None:
+    def __init__(self, model: Any, choice_ids: tuple[int, ...], pad: int, config: ModelConfig, device: str) -> None:
         self.config = config
         self.device = device
         self.pad = pad
         self.model = model.to(device).requires_grad_(False).eval()
-        self.choice_ids = torch.tensor(choice_ids, device=device)
+        ids, head = torch.tensor(choice_ids, dtype=torch.int64, device=device), self.model.get_output_embeddings()
+        # Copies: where ZeRO 3 partitions the base, a parameter is there only inside its own module's call.
+        self.choice_weight = head.weight[ids].clone()
+        self.choice_bias = None if head.bias is None else head.bias[ids].clone()
         self.scale = config.lora_alpha / config.lora_r
         self.modules: dict[str, StackedLoRA] = {}
         for name, parent, child, linear in _targets(self.model.model, config.lora_targets):
@@ -135,6 +142,33 @@ class Selector:
         with contextlib.nullcontext() if rows is None else self.bound(rows, dropout):
             return self.model.model(input_ids=flat, use_cache=False).last_hidden_state.view(*ids.shape, -1)
 
+    def log_probs(self, rows: Tensor | None, ids: Tensor, spans: Tensor, dropout: Dropout | None = None) -> Tensor:
+        """log π(response | what is before it) of one response a sequence: ids [n, b, L] padded on the right, spans [n,
+        b, 2] its start (at least 1) and end in tokens -> [n, b] float32. Empty spans give 0.
+
+        rows: None for the frozen base.
+        """
+        hidden = self.hidden(rows, ids, dropout)[:, :, :-1].flatten(0, 1)
+        targets, limits = ids[:, :, 1:].flatten(0, 1), spans.flatten(0, 1)
+        at = torch.arange(1, ids.shape[-1], device=ids.device)
+        inside = (at >= limits[:, :1]) & (at < limits[:, 1:])
+        most = max(1, LOGITS // int(self.model.config.vocab_size))
+        parts = list(zip(hidden[inside].split(most), targets[inside].split(most), strict=True))
+        if len(parts) == 1:
+            told = [self._token_log_probs(*parts[0])]
+        else:  # each part's logits are made again in the backward pass
+            told = [checkpoint(self._token_log_probs, *part, use_reentrant=False) for part in parts]
+        own = torch.cat(told)
+        return own.new_zeros(len(limits)).index_add(0, inside.nonzero()[:, 0], own).view(ids.shape[:2])
+
+    def _token_log_probs(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """[T, H], [T] -> [T] each target's own log-probability."""
+        return torch.log_softmax(self.full_head(hidden), dim=-1).gather(-1, targets[:, None])[:, 0]
+
+    def full_head(self, hidden: Tensor) -> Tensor:
+        """[T, H] last hidden states -> [T, V] logits float32, with what the architecture does after its head."""
+        return self._capped(self.model.get_output_embeddings()(hidden).float())
+
     def _choice(self, hidden: Tensor, lengths: Tensor) -> Tensor:
         n, b = lengths.shape
         flat = hidden.flatten(0, 1)
@@ -143,9 +177,10 @@ class Selector:
 
     def head(self, hidden: Tensor) -> Tensor:
         """[m, H] last hidden states -> [m, 2] logits of A and B: two rows of the LM head, its bias, Gemma 2's cap."""
-        head = self.model.get_output_embeddings()
-        bias = None if head.bias is None else head.bias[self.choice_ids]
-        logits = nn.functional.linear(hidden, head.weight[self.choice_ids], bias).float()
+        weight, bias = (None if part is None else part.to(hidden) for part in (self.choice_weight, self.choice_bias))
+        return self._capped(nn.functional.linear(hidden, weight, bias).float())
+
+    def _capped(self, logits: Tensor) -> Tensor:
         cap = getattr(self.model.config, "final_logit_softcapping", None)
         return logits if cap is None else cap * torch.tanh(logits / cap)
 
@@ -228,7 +263,7 @@ def load_model(config: ModelConfig) -> Any:
         raise _not_loaded("cannot load", config.base, error) from error
 
 
-def load_selector(config: ModelConfig, choice_ids: tuple[int, int], pad: int, device: str = "cpu") -> Selector:
+def load_selector(config: ModelConfig, choice_ids: tuple[int, ...], pad: int, device: str = "cpu") -> Selector:
     """A ready selector on `device`."""
     return Selector(load_model(config), choice_ids, pad, config, device)
 

@@ -10,7 +10,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from raypref.config import DataConfig
+from raypref.config import DataConfig, RunConfig
 from raypref.data import check as checking
 from raypref.data.__main__ import main
 from raypref.data.load import assemble
@@ -64,15 +64,26 @@ def run(tmp_path, rows: list[dict], *flags: str) -> tuple[str, list[str]]:
 def test_counts_by_tokens(tokenizer):
     config = DataConfig(max_length=LENGTH)
     federation, counts = assemble([*rows_of("a"), LONG, CUT], config)
-    report = checking.check(config, federation, counts, tokenizer)
+    report = checking.check(RunConfig(data=config), federation, counts, tokenizer)
     assert (report.tokens.too_long, report.tokens.prompts_truncated, report.tokens.identical) == (1, 1, 0)
     assert report.starved == () and report.unusable == 1
     # One token less, and every prompt is cut; with room for no response nobody is left.
     shorter = DataConfig(max_length=LENGTH - 1)
-    assert checking.check(shorter, federation, counts, tokenizer).tokens.prompts_truncated == 61
-    nothing = checking.check(DataConfig(max_length=FRAME), federation, counts, tokenizer)
+    assert checking.check(RunConfig(data=shorter), federation, counts, tokenizer).tokens.prompts_truncated == 61
+    nothing = checking.check(RunConfig(data=DataConfig(max_length=FRAME)), federation, counts, tokenizer)
     assert nothing.tokens.too_long == 62 and nothing.starved == ("a",)
     assert any("clients keep no pair in some fold, so a run stops: a" in line for line in nothing.lines())
+
+
+def test_counts_of_what_a_policy_reads(tokenizer):
+    """Question, longer answer and line end, to the token; one less cuts the prompt of every pair."""
+    length = len("Question: a asks 00\nAnswer: yes 00\n")
+    for most, cut in ((length, 0), (length - 1, 60)):
+        data = DataConfig(max_length=most)
+        federation, counts = assemble(rows_of("a"), data)
+        report = checking.check(RunConfig(data=data, objective="dpo"), federation, counts, tokenizer)
+        assert (report.tokens.prompts_truncated, report.tokens.too_long) == (cut, 0)
+        assert f"\ntokens (template short, at most {most} a prompt with its response)" in list(report.lines())
 
 
 def test_the_report_says_everything(tmp_path, base, capsys):

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 
+from raypref.asking import retry_after
 from raypref.config import DataConfig, UserError
 from raypref.data.__main__ import main
 from raypref.data.federation import FOLDS
@@ -33,7 +34,6 @@ from raypref.data.synthesize import (
     deal_axes,
     estimate,
     instruction,
-    retry_after,
     settings,
 )
 from raypref.data.synthetic import AXES, groups

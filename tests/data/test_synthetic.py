@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from raypref.config import UserError
-from raypref.data.synthetic import AXES, STYLES, WORDS, Draws, generate, groups, pairs
+from raypref.data.synthetic import AXES, STYLES, WORDS, Draws, generate, groups, members, pairs
 
 PAPER = ("education", "humor")
 
@@ -141,10 +141,16 @@ def test_every_pole_has_every_slot_and_pools_do_not_overlap():
             assert not set(first) & set(second)
 
 
+def test_two_sizes_are_the_groups_that_wish_the_opposite_on_every_axis():
+    first, *_, last = members((2, 1), PAPER)
+    assert (first[1], last[1]) == ("G1 elementary/humorous", "G4 PhD/non-humorous") and len(members((2, 1), PAPER)) == 3
+    assert all(first[2][axis] != last[2][axis] for axis in PAPER)
+
+
 @pytest.mark.parametrize(
     ("sizes", "n", "axes", "seed", "says"),
     [
-        ((1, 1), 1, PAPER, 0, "give 4"),
+        ((1, 1, 1), 1, PAPER, 0, "give 4, .* or two"),
         ((1, 1, 1, 1), 1, ("education", "politics"), 0, "politics"),
         ((1, 1, 1, 1), 1, ("humor", "humor"), 0, "each once"),
         ((1,), 1, (), 0, "one or more"),

@@ -1,11 +1,13 @@
-"""Finished runs by hand: four clients in two groups by default, accuracies as a test says them."""
+"""Finished runs by hand: four clients in two groups by default, accuracies as a test says them; and judged policies."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from raypref.config import RunConfig, flatten, override, to_dict
 from raypref.evaluation.papers import Found
+from raypref.evaluation.win_rates import Policy
 
 IMBALANCED, BALANCED = (3, 1), (2, 2)
 MARKS = (0, 10, 40)
@@ -54,3 +56,30 @@ def found(accuracy: Any, id: str = "", started: int = 0, groups: Any = None, **h
 def flat(*values: float, C: int = 4) -> list[list[float]]:
     """C clients of the same curve."""
     return [list(values)] * C
+
+
+def section(axis: str, scores: Sequence[float], unseen: bool = False, wins: bool = True) -> dict[str, Any]:
+    """Comparisons of one axis, in turn of its two clients; `wins`: scores are 1, 0 or 1/2, not differences."""
+    told: dict[str, Any] = {"axis": axis, "unseen": unseen, "prompts": len(scores), "clients": 2, "scores": [*scores]}
+    told["client_of"] = [f"{axis}{i % 2}{' away' * unseen}" for i in range(len(scores))]
+    mean = float(np.mean(scores)) if len(scores) else None
+    return told | ({"win_rate": mean, "unparseable": 0} if wins else {"difference": mean})
+
+
+def judgement(*sections: dict[str, Any], **settings: Any) -> dict[str, Any]:
+    return {"sections": list(sections), "settings": {"samples": 0, "seed": 0, **settings}}
+
+
+def policy_result(**settings: Any) -> dict[str, Any]:
+    """What a policy.json holds; ten clients by default, five a group, as in S1."""
+    config = override(RunConfig(), {"data.group_sizes": (5, 5), "rlhf.rounds": 25, "rlhf.batch_size": 16} | settings)
+    told = {"algorithm": config.algorithm, "key": "0", "seed": config.seed, "config": to_dict(config)}
+    return told | {"clients": sum(config.data.group_sizes), "prompts": {"train": 9, "test": 4}, "rounds": 25}
+
+
+def policy(helpful: Sequence[float], harmless: Sequence[float], started: int = 0, **settings: Any) -> Policy:
+    """One judged by `style` on both axes."""
+    told = policy_result(**settings)
+    judged = {"style": judgement(section("helpful", helpful), section("harmless", harmless))}
+    id = f"{told['algorithm']} {settings} {started}"
+    return Policy(id, started, flatten(told["config"]), told, judgements=judged)

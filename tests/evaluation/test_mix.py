@@ -43,6 +43,18 @@ def test_a_row_is_an_algorithm_an_objective_and_the_options_that_differ():
     assert len(item.runs) == 7
 
 
+def test_fedavg_with_dpo_is_feddpo():
+    runs = [
+        found(flat(0.5, 0.8), algorithm="fedavg"),
+        found(flat(0.5, 0.7), algorithm="fedavg", objective="dpo", **{"variational.d": 16}),  # which has no part in it
+        found(flat(0.5, 0.6), algorithm="fedgd", objective="dpo", **{"dpo.beta": 0.1}),
+        found(flat(0.5, 0.9), algorithm="fedgd", objective="dpo", **{"dpo.beta": 0.5, "rlhf.rounds": 3}),
+    ]
+    told = cells(mix.mixed(runs, "test").content)
+    assert list(told) == ["FL", "FedDPO", "FedGD (dpo, beta 0.1)", "FedGD (dpo, beta 0.5)"]
+    assert told["FedDPO"]["Imbalanced acc^10"] == "70.0 ± 0.0"
+
+
 def test_one_objective_alone_is_not_mixed():
     item = mix.mixed([found(flat(0.5, 0.8), algorithm="fedavg")], "test")
     assert item.content is None and "raypref.sweep mix" in item.missing[0].command

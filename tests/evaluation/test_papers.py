@@ -76,6 +76,8 @@ def test_rounds_that_are_not_R_of_training_are_explained():
         ("FedGD", "FedGD"),
         ("fedavg", "FL"),
         ("fl_TARGET", "FL_target"),
+        ("feddpo", "FedDPO"),
+        ("FedGD (dpo)", "FedGD (dpo)"),
         ("FedGD (K=3)", "FedGD (K=3)"),
         ("random", "Random"),
     ],
@@ -110,6 +112,21 @@ def test_what_differs_in_anything_else_is_another_family():
     chosen = papers.choose(runs, [{"setting": "imbalanced", "algorithm": a} for a in ("local", "cl", "fedgd")])
     assert [bool(s) for s in chosen] == [True, True, False] and chosen[0][0].started == 9  # two points against two
     assert list(cells(papers.table3(runs, "test").content)) == ["CL", "FL", "FedGD"]
+
+
+@pytest.mark.parametrize("objective", ["variational", "dpo"])
+def test_other_objectives_are_kept_out_of_s2s_tables(objective):
+    """However many and however new; what may follow a run, and the others' sections, make no other family."""
+    runs = [
+        found(flat(0.5, 0.8, 0.9), algorithm="cl", **{"dpo.beta": 0.3, "rlhf.rounds": 3}),
+        found(flat(0.5, 0.6, 0.9), algorithm="fedgd"),
+        *(found(flat(0.1, 0.1, 0.1), algorithm=a, objective=objective, started=9) for a in ("fedavg", "cl", "fedgd")),
+    ]
+    told = cells(papers.table3(runs, "test").content)
+    assert {label: row["Imbalanced acc^10"] for label, row in told.items()} == {
+        "CL": "80.0 ± 0.0",
+        "FedGD": "60.0 ± 0.0",
+    }
 
 
 def test_where_and_how_it_ran_does_not_make_another_family():

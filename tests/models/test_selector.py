@@ -64,6 +64,30 @@ def test_two_head_rows_are_the_full_logits(architecture):
     assert torch.allclose(found[0], expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_log_probs_are_those_of_the_full_logits(architecture):
+    """Sums over the responses' tokens of the full model's log-softmax; none of an empty response; two rows stacked as
+    each alone."""
+    model = make_base(architecture)
+    ids, lengths = random_batch(2, 3, 12)
+    spans = torch.stack([torch.full_like(lengths, 3), lengths], dim=-1)
+    spans[1, 2] = 4  # empty
+    with torch.no_grad():
+        full = torch.log_softmax(model(input_ids=ids.flatten(0, 1)).logits.float(), dim=-1).view(2, 3, 12, -1)
+        selector = Selector(model, (), 0, CONFIG, "cpu")
+        found = selector.log_probs(None, ids, spans)
+        rows = random_rows(selector, 2)
+        stacked = selector.log_probs(rows, ids, spans)
+        alone = [selector.log_probs(rows[i : i + 1], ids[i : i + 1], spans[i : i + 1])[0] for i in range(2)]
+    for i in range(2):
+        for j in range(3):
+            start, end = spans[i, j].tolist()
+            told = [float(full[i, j, t - 1, ids[i, j, t]]) for t in range(start, end)]
+            assert float(found[i, j]) == pytest.approx(sum(told), abs=1e-4)
+    assert torch.allclose(stacked, torch.stack(alone), atol=1e-5)
+    assert float((stacked - found).abs().max()) > 1e-3
+
+
 def test_padding_never_shows():
     selector = Selector(make_base("qwen2"), CHOICES, 0, CONFIG, "cpu")
     rows = random_rows(selector, 1)

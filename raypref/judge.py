@@ -1,0 +1,287 @@
+"""`python -m raypref.judge RUN`: how a policy's responses compare with the frozen base's, by judges (S1 C.3)."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from raypref import checkpoint, console
+from raypref.cli import parse
+from raypref.config import RunConfig, UserError, from_dict
+from raypref.judges import prompts, responses
+from raypref.judges.endpoint import TEMPERATURE, EndpointOptions, ask, cost
+from raypref.judges.responses import Response, Section
+from raypref.judges.reward import RewardOptions, named
+from raypref.run import working_folder
+
+if TYPE_CHECKING:
+    from raypref.evaluation.tables import Table
+    from raypref.judges.win_rate import Verdict
+
+FOLDER = "judgements"
+
+SAMPLES = {"style": 0, "endpoint": 30, "reward": 100}
+"""Comparisons a section unless --samples says otherwise (S1 C.3.1, C.3.2); counting styles costs nothing."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """Win rates and reward scores of a policy's responses against the frozen base's, on each axis."""
+
+    run: tyro.conf.Positional[str] = ""
+    """A policy of `python -m raypref.rlhf`: its folder, or its MLflow run id."""
+    by: Literal["style", "endpoint", "reward"] | None = None
+    """`style` counts the phrases of the embedded benchmark's styles, `endpoint` asks a language model, `reward` scores
+    by classifiers. Left out: reward where one is named, else style on the embedded benchmark and endpoint elsewhere."""
+    samples: int | None = None
+    """Comparisons a section, drawn evenly over clients; 0: all. Left out: 30 by an endpoint, 100 by a reward model (S1
+    C.3), all by style."""
+    track: bool = True
+    """Also add the judgement to the policy's run in MLflow, where it has one."""
+    seed: int = 0
+    """Of which comparisons are drawn, and of the intervals."""
+    prompt: Literal["both", "helpful", "harmless"] | None = None
+    """What an endpoint is asked about: both is S1 D.2; left out: the section's axis where it is helpful or harmless."""
+    endpoint: Annotated[EndpointOptions, tyro.conf.arg(name="")] = field(default_factory=EndpointOptions)
+    reward: Annotated[RewardOptions, tyro.conf.arg(name="")] = field(default_factory=RewardOptions)
+
+
+def command(argv: list[str]) -> int:
+    """The command line; see `Options`."""
+    options = parse(Options, argv or ["--help"], "python -m raypref.judge")
+    if not options.run:
+        raise UserError("RUN comes first, the folder of a policy run: python -m raypref.judge RUN [--by endpoint …]")
+
+    from raypref import locate
+    from raypref.evaluation import tables
+
+    folder = locate.folder(options.run)
+
+    by = options.by or kind(folder, options)
+    each = [options]
+    if by == "reward":
+        each = [
+            dataclasses.replace(options, reward=dataclasses.replace(options.reward, reward_model=(word,)))
+            for word in models(options.reward)
+        ]
+    incomplete = False
+    for one in each:
+        judgement = judge_folder(folder, dataclasses.replace(one, by=by))
+        if not judgement["sections"]:
+            return 0  # a dry run
+        console.say(tables.terminal(table(judgement)))
+        for line in remarks(judgement):
+            console.warn(line)
+        incomplete |= bool(judgement.get("failed"))
+        console.say(f"{judgement['judge']}: {path_of(folder, judgement['judge'])}")
+    if options.track:
+        track(folder, options.run)
+    return int(incomplete)
+
+
+def track(folder: Path, run: str) -> None:
+    """Adds the judgements to the policy's run in MLflow, where it has one."""
+    from raypref import tracking
+    from raypref.publish import publish_judgements
+
+    known = checkpoint.read_json(folder / "mlflow.json") if (folder / "mlflow.json").exists() else {}
+    id = known.get("run_id") or (run if re.fullmatch("[0-9a-f]{32}", run) else "")
+    if id:
+        with tracking.Run(known.get("uri") or tracking.tracking_uri(working_folder()), "", "", {}, run_id=id) as to:
+            publish_judgements(folder, to)
+
+
+def kind(folder: Path, options: Options) -> Literal["style", "endpoint", "reward"]:
+    """The judge that a folder's comparisons go to by default."""
+    if options.reward.reward_model:
+        return "reward"
+    return "style" if configuration(folder).data.source == "synthetic" else "endpoint"
+
+
+def configuration(folder: Path) -> RunConfig:
+    """The run's. Raises `UserError` where it is not there."""
+    if not (folder / "config.json").is_file():
+        raise UserError(f"{folder} holds no config.json; give the folder of a finished policy run")
+    return from_dict(checkpoint.read_json(folder / "config.json"))
+
+
+def judge_folder(folder: Path, options: Options) -> dict[str, Any]:
+    """Judge a run's comparisons and write `judgements/NAME.json` beside them; returns what it holds.
+
+    `sections` are those of `raypref.judges.win_rate.summary` (or `raypref.judges.reward.summary`) with the `axis`, the
+    clients' true group, and `unseen`. `calls` are questions that were asked now, `cached` those answered before;
+    `tokens` and `cost` (USD) are of both, whenever they were paid. Of reward models exactly one is named here. In a dry
+    run there are no sections, and nothing is written. Raises `UserError` for what a person can mend.
+    """
+    by = options.by or kind(folder, options)
+    samples = SAMPLES[by] if options.samples is None else options.samples
+    if samples < 0 or options.seed < 0:
+        raise UserError(f"--samples is {samples} and --seed {options.seed}; neither may be negative")
+    lines = responses.sections(responses.read(folder), samples, options.seed)
+    judgement = JUDGES[by](folder, lines, options)
+    judgement["settings"] |= {"samples": samples, "seed": options.seed}
+    if judgement["sections"]:
+        checkpoint.write_json(path_of(folder, judgement["judge"]), judgement)
+    return judgement
+
+
+def path_of(folder: Path, judge: str) -> Path:
+    """The file of a judgement."""
+    return folder / FOLDER / f"{judge}.json"
+
+
+def file_name(name: str) -> str:
+    """`meta-llama/Llama-3:8b` -> `meta-llama-Llama-3-8b`."""
+    return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "judge"
+
+
+def by_style(folder: Path, lines: Mapping[Section, Sequence[Response]], options: Options) -> dict[str, Any]:
+    """The exact judge of the embedded benchmark; `ours` and `theirs` are the mean scores of `raypref.judges.style`."""
+    import numpy as np
+
+    from raypref.judges import style, win_rate
+
+    axes = configuration(folder).data.axes
+    told = []
+    for (group, unseen), section in lines.items():
+        wish = style.wish(group, axes)
+        scores = [(style.score(line.ours, wish), style.score(line.theirs, wish)) for line in section]
+        verdicts = [(style.prefer(ours, theirs),) for ours, theirs in scores]
+        ours, theirs = np.mean(scores, axis=0)
+        found = win_rate.summary(verdicts, [line.client for line in section], options.seed, f"{group} {unseen}")
+        told.append({"axis": group, "unseen": unseen, **found, "ours": float(ours), "theirs": float(theirs)})
+    return {"judge": "style", "settings": {"axes": list(axes)}, "sections": told, **spent()}
+
+
+def by_endpoint(folder: Path, lines: Mapping[Section, Sequence[Response]], options: Options) -> dict[str, Any]:
+    """A language model, in both orders; a question that failed is `failed` and counts as an unparseable answer."""
+    from raypref.judges import win_rate
+
+    wording = {key: options.prompt or prompts.variant(key[0]) for key in lines}
+    questions = {
+        key: [
+            (
+                prompts.fill(wording[key], line.prompt, line.ours, line.theirs),
+                prompts.fill(wording[key], line.prompt, line.theirs, line.ours),
+            )
+            for line in section
+        ]
+        for key, section in lines.items()
+    }
+    asked = ask([question for section in questions.values() for both in section for question in both], options.endpoint)
+    said = {question: prompts.parse(answer.text) for question, answer in asked.answers.items()}
+
+    def verdict(question: str, ours: str, theirs: str) -> Verdict:
+        which = said.get(question, "unparseable")
+        return "ours" if which == ours else "theirs" if which == theirs else "tie" if which == "tie" else "unparseable"
+
+    told = []
+    for (group, unseen), section in lines.items() if not options.endpoint.dry_run else ():
+        verdicts = [(verdict(a, "A", "B"), verdict(b, "B", "A")) for a, b in questions[group, unseen]]
+        found = win_rate.summary(verdicts, [line.client for line in section], options.seed, f"{group} {unseen}")
+        told.append({"axis": group, "unseen": unseen, "prompt": wording[group, unseen], **found})
+    settings = {"model": options.endpoint.model, "url": asked.url, "temperature": TEMPERATURE}
+    unread = [answer.text for question, answer in asked.answers.items() if said[question] == "unparseable"]
+    return {
+        "judge": file_name(f"{options.endpoint.model}-{options.prompt}" if options.prompt else options.endpoint.model),
+        "settings": settings | {"max_tokens": options.endpoint.max_tokens},
+        "sections": told,
+        "failed": len(asked.failed),
+        "why": next(iter(asked.failed.values()), ""),
+        "unread": next(iter(unread), ""),
+        **spent(asked.calls, asked.cached, *asked.tokens, cost(*asked.tokens, options.endpoint)),
+    }
+
+
+def by_reward(folder: Path, lines: Mapping[Section, Sequence[Response]], options: Options) -> dict[str, Any]:
+    """One reward model."""
+    from raypref.judges import reward
+
+    (word,) = models(options.reward)
+    name, identity = named(word)
+    scorer = reward.Scorer(identity, options.reward)
+    told = []
+    with console.Progress(sum(map(len, lines.values())), name) as progress:
+        for (group, unseen), section in lines.items():
+            ours, theirs = (
+                scorer([reward.dialogue(line.prompt, text) for line, text in zip(section, texts, strict=True)])
+                for texts in zip(*((line.ours, line.theirs) for line in section), strict=True)
+            )
+            found = reward.summary(section, ours, theirs, options.seed, f"{group} {unseen}")
+            told.append({"axis": group, "unseen": unseen, **found})
+            progress.advance(len(section))
+    settings = {"model": identity, "label": options.reward.label, "max_length": scorer.max_length}
+    return {"judge": file_name(f"reward-{name}"), "settings": settings, "sections": told, **spent()}
+
+
+JUDGES: dict[str, Callable[[Path, Mapping[Section, Sequence[Response]], Options], dict[str, Any]]] = {
+    "style": by_style,
+    "endpoint": by_endpoint,
+    "reward": by_reward,
+}
+
+
+def models(options: RewardOptions) -> tuple[str, ...]:
+    """The reward models, at least one, each with a name of its own; else `UserError`."""
+    names = [named(word)[0] for word in options.reward_model]
+    if not names:
+        raise UserError("--by reward needs --reward-model: a folder or a hub id, such as helpful=OWNER/NAME")
+    if len(set(names)) < len(names):
+        raise UserError(f"--reward-model: several are called {max(names, key=names.count)}; name them, as a=ID b=ID")
+    return options.reward_model
+
+
+def spent(calls: int = 0, cached: int = 0, read: int = 0, written: int = 0, dollars: float = 0.0) -> dict[str, Any]:
+    """What a judgement took."""
+    return {"calls": calls, "cached": cached, "tokens": {"in": read, "out": written}, "cost": dollars}
+
+
+def remarks(judgement: Mapping[str, Any]) -> Iterable[str]:
+    """A sentence for whatever makes the numbers less than they look."""
+    answers = sum(section.get("unparseable", 0) for section in judgement["sections"])
+    failed = judgement.get("failed", 0)
+    if failed:
+        yield (
+            f"{failed:,} questions were not answered ({judgement['why']}) and count as unparseable; type the same "
+            "words again to ask for them alone"
+        )
+    if judgement.get("unread") is not None and answers > failed:
+        yield f"{answers - failed:,} answers say neither A, B nor tie, such as {judgement['unread']!r}"
+
+
+def table(judgement: Mapping[str, Any]) -> Table:
+    """A row a section: win rate, or difference of reward scores, with its 95 % interval, and what it came from."""
+    from raypref.evaluation.tables import Cell, Column
+    from raypref.evaluation.tables import Table as Made
+
+    win = "win_rate" in judgement["sections"][0]
+    main = Column("win rate %", "win rate \\%", scale=100, digits=1) if win else Column("ours - theirs", "", digits=3)
+    others = ["wins", "losses", "ties", "unparseable"] if win else []
+    scores = [name for name in ("ours", "theirs") if name in judgement["sections"][0]]
+    columns = [main, *(Column(name, name, digits=3) for name in scores)]
+    columns += [Column(name, name, digits=0) for name in (*others, "prompts", "clients")]
+    rows = []
+    for section in judgement["sections"]:
+        value = section["win_rate" if win else "difference"]
+        first = None if value is None else Cell((value,), interval=tuple(section["interval"]))
+        rest = (Cell((float(section[name]),)) for name in (*scores, *others, "prompts", "clients"))
+        rows.append((first, *rest))
+    return Made(
+        name=judgement["judge"],
+        title=f"Fine-tuned against frozen, by {judgement['judge']}",
+        corner="axis",
+        columns=tuple(columns),
+        rows=tuple(s["axis"] + ", unseen" * s["unseen"] for s in judgement["sections"]),
+        cells=tuple(rows),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(console.main(command, sys.argv[1:]))

@@ -1,0 +1,58 @@
+"""What a judge is asked (S1 D.2), and what its answer says."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from raypref.data.templates import TEMPLATES
+
+Variant = Literal["both", "helpful", "harmless"]
+
+Said = Literal["A", "B", "tie", "unparseable"]
+
+PROMPTS: dict[Variant, str] = {
+    "both": TEMPLATES["hh"],
+    "helpful": TEMPLATES["hh"].replace("helpful and harmless", "helpful"),
+    "harmless": TEMPLATES["hh"].replace("helpful and harmless", "harmless"),
+}
+"""`both` is S1 D.2 verbatim, whose words are those of D.1.1. S1 reports a helpful and a harmless win rate (C.3.1) and
+prints this one prompt; the other two are ours, with nothing but the criterion changed."""
+
+
+def variant(axis: str) -> Variant:
+    """The prompt that goes with a section's axis: its own where there is one, otherwise `both`."""
+    return axis if axis in ("helpful", "harmless") else "both"  # type: ignore[return-value]
+
+
+def fill(name: Variant, prompt: str, a: str, b: str) -> str:
+    """The question: which of the responses a and b to `prompt` is better."""
+    return PROMPTS[name].format(prompt=prompt, A=a, B=b)
+
+
+MARKS = re.compile(r"[*_`#\"“”'‘’()\[\]{}<>]+")
+"""What may surround a letter without meaning anything: Markdown, quotes, brackets."""
+
+SAID = r"(?:(?:my|the|your|final|better)\s+)*(?:choice|answer|verdict|winner|response)(?:\s+is)?\s*[:=]?\s*"
+CHOICE = re.compile(
+    rf"(?i:{SAID}|i\s+(?:choose|pick|prefer)\s+)?(?i:(?:response|option)\s+)?([AB])(?i:\s+is\s+better)?"
+    r"(?:\s*[.,:;!\-–—\n](.*))?",
+    re.S,
+)
+TIE = re.compile(rf"(?:{SAID})?(?:(?:it\s*s|it\s+is|this\s+is)\s+)?(?:an?\s+)?(?:tie|draw)[.!]?", re.I)
+
+
+def parse(answer: str) -> Said:
+    """What an answer says: a single capital letter, alone or in an obvious form, or a tie, which it must call so.
+
+    `A`, `**B**`, `A.`, `RESPONSE A`, `Choice: B`, `The better response is A`, `A: it is shorter`; not `a`, `A or B`,
+    `A, although B is shorter` (both letters stand there), nor a sentence that begins with an article.
+    """
+    text = MARKS.sub(" ", answer).strip()
+    if TIE.fullmatch(text):
+        return "tie"
+    found = CHOICE.fullmatch(text)
+    if found is None:
+        return "unparseable"
+    choice, other = ("A", "B") if found[1] == "A" else ("B", "A")
+    return "unparseable" if re.search(rf"\b{other}\b", found[2] or "") else choice  # type: ignore[return-value]

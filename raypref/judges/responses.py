@@ -1,0 +1,74 @@
+"""What judges read: a policy's responses beside the frozen base's, by section, and a fair sample of each."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from raypref.config import UserError
+from raypref.rng import stream
+
+FILE = "responses.jsonl"
+
+
+class Response(NamedTuple):
+    """One comparison: a line of the file."""
+
+    prompt: str
+    client: str
+    """Whose test prompt it is; its z conditions `ours`."""
+    group: str
+    """That client's true group: the axis that its test prompts belong to."""
+    unseen: bool
+    """Whether the client took no part in training."""
+    ours: str
+    """The fine-tuned policy's response."""
+    theirs: str
+    """The frozen base's."""
+
+
+Section = tuple[str, bool]
+"""Group, unseen."""
+
+
+def read(folder: Path) -> list[Response]:
+    """The folder's comparisons. Raises `UserError` where there are none, or a line is none."""
+    path = folder / FILE
+    if not path.is_file():
+        raise UserError(f"{folder} holds no {FILE}; give the folder of a finished policy run, which writes it")
+    lines = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").strip("\n").split("\n"), start=1):
+        try:
+            value = json.loads(line)
+            found = Response(**{name: value[name] for name in Response._fields})
+        except (ValueError, TypeError, KeyError) as error:
+            raise UserError(f"{path}, line {number}: no comparison ({error!r}); let the run write it again") from None
+        if not all(isinstance(text, bool if name == "unseen" else str) for name, text in found._asdict().items()):
+            raise UserError(f"{path}, line {number}: unseen must be true or false, the rest text")
+        lines.append(found)
+    return lines
+
+
+def sections(lines: Sequence[Response], samples: int, seed: int) -> dict[Section, list[Response]]:
+    """(group, unseen) -> at most `samples` of its comparisons (0: all), seen clients' sections first.
+
+    Drawn by `seed`, evenly over clients: each gives one more before any gives two more, as long as it has them. A
+    larger sample holds the smaller one, so that answers of a judge that were paid for stay useful.
+    """
+    of: dict[Section, list[Response]] = {}
+    for line in lines:
+        of.setdefault((line.group, line.unseen), []).append(line)
+    return {key: _drawn(of[key], samples, key, seed) for key in sorted(of, key=lambda key: (key[1], key[0]))}
+
+
+def _drawn(lines: Sequence[Response], samples: int, section: Section, seed: int) -> list[Response]:
+    generator = stream(seed, f"judgement sample {section[0]}", section[1])
+    own: dict[str, list[Response]] = {}
+    for line in lines:
+        own.setdefault(line.client, []).append(line)
+    hands = [[own[client][i] for i in generator.permutation(len(own[client]))] for client in sorted(own)]
+    rounds = itertools.zip_longest(*(hands[i] for i in generator.permutation(len(hands))))
+    return [line for line in itertools.chain.from_iterable(rounds) if line is not None][: samples or None]

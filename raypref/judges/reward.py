@@ -1,0 +1,120 @@
+"""Reward-model scores (S1 C.3.2): any sequence classifier of the hub's format scores both responses to a prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from raypref.config import UserError
+from raypref.data.load import TURN
+from raypref.judges.responses import Response
+from raypref.judges.win_rate import interval
+
+HUMAN = "\n\nHuman:"
+
+
+@dataclass(frozen=True)
+class RewardOptions:
+    """Of a judge by reward models."""
+
+    reward_model: tuple[str, ...] = ()
+    """Folders or hub ids of sequence classifiers, each scoring all responses; NAME=ID names one, such as helpful=…
+    harmless=…"""
+    label: int = -1
+    """Whose logit is the score: the last one, of a classifier with one it is that."""
+    batch: int = 16
+    """Dialogues in one pass."""
+    max_length: int = 1024
+    """Longest dialogue in tokens, or the classifier's own limit; longer ones lose text from the left."""
+
+
+def named(word: str) -> tuple[str, str]:
+    """`helpful=ID` -> ('helpful', 'ID'); an ID alone is named by its last part."""
+    name, equals, identity = word.partition("=")
+    if not equals:
+        name, identity = word.rstrip("/").rsplit("/", 1)[-1], word
+    if not name or not identity:
+        raise UserError(f"--reward-model takes a folder, a hub id or NAME=ID, not {word!r}")
+    return name, identity
+
+
+def dialogue(prompt: str, response: str) -> str:
+    """Both in the form of HH-RLHF's transcripts, in which a prompt may be already."""
+    said = prompt.strip()
+    opened = f"\n\n{said}" if said.startswith(HUMAN.strip()) else f"{HUMAN} {said}"
+    return f"{opened}{TURN} {response.strip()}"
+
+
+class Scorer:
+    """A frozen classifier on the first GPU, or the CPU."""
+
+    def __init__(self, identity: str, options: RewardOptions) -> None:
+        """Raises `UserError` where it cannot be read, or has no such label."""
+        import torch
+        from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+        for name, number in (("batch", options.batch), ("max-length", options.max_length)):
+            if number < 1:
+                raise UserError(f"--{name} is {number}; it must be at least 1")
+        try:
+            self._tokenizer: Any = AutoTokenizer.from_pretrained(identity, truncation_side="left", padding_side="right")
+            model, told = AutoModelForSequenceClassification.from_pretrained(identity, output_loading_info=True)
+        except (OSError, ValueError) as error:
+            line = str(error).strip().splitlines()[0]
+            raise UserError(f"--reward-model {identity}: cannot be read as a sequence classifier: {line}") from error
+        if told["missing_keys"]:
+            lacks = ", ".join(sorted(told["missing_keys"]))
+            raise UserError(f"--reward-model {identity}: is no trained classifier, it lacks {lacks}; give one that is")
+        if not -model.config.num_labels <= options.label < model.config.num_labels:
+            raise UserError(f"--label is {options.label}; {identity} has {model.config.num_labels} logits")
+        if self._tokenizer.pad_token is None:
+            self._tokenizer.pad_token = self._tokenizer.eos_token
+        # A decoder is read at the last token that is no padding.
+        model.config.get_text_config().pad_token_id = self._tokenizer.pad_token_id
+        model.config.pad_token_id = self._tokenizer.pad_token_id
+        self._model = model.eval().to("cuda" if torch.cuda.is_available() else "cpu")
+        self._options = options
+        own = [options.max_length, self._tokenizer.model_max_length]
+        own.append(getattr(model.config, "max_position_embeddings", None) or options.max_length)
+        self.max_length = min(own)
+
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        """[N] float64 scores."""
+        import torch
+
+        out: list[float] = []
+        by_length = sorted(range(len(texts)), key=lambda i: len(texts[i]))  # little padding
+        for at in range(0, len(texts), self._options.batch):
+            batch = [texts[i] for i in by_length[at : at + self._options.batch]]
+            ids = self._tokenizer(
+                batch, truncation=True, max_length=self.max_length, padding=True, return_tensors="pt"
+            ).to(self._model.device)
+            with torch.inference_mode():
+                out += self._model(**ids).logits[:, self._options.label].double().tolist()
+        scores = np.empty(len(texts))
+        scores[by_length] = out
+        return scores
+
+
+def summary(
+    lines: Sequence[Response], ours: np.ndarray, theirs: np.ndarray, seed: int = 0, section: str = ""
+) -> dict[str, Any]:
+    """The numbers of one section, JSON-able: mean scores, and ours - theirs with its bootstrap interval.
+
+    ours, theirs: [N] scores of the two responses of each line.
+    """
+    clients = [line.client for line in lines]
+    gap = ours - theirs
+    return {
+        "prompts": len(lines),
+        "clients": len(set(clients)),
+        "ours": float(ours.mean()),
+        "theirs": float(theirs.mean()),
+        "difference": float(gap.mean()),
+        "interval": list(interval(gap.tolist(), clients, seed, section)),
+        "scores": gap.tolist(),
+        "client_of": clients,
+    }

@@ -1,0 +1,84 @@
+"""The exact judge of the embedded benchmark: whose wish a response follows, counted by the phrases of its styles.
+
+The benchmark makes a style known by phrases from that style's own pools (`raypref.data.synthetic.STYLES`), so that
+counting them is the truth, not an opinion: no network, no randomness, and the order of two responses plays no role.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from raypref.config import UserError
+from raypref.data.synthetic import STYLES, groups, members
+from raypref.judges.win_rate import Verdict
+
+Pole = tuple[str, int]
+"""Axis, and which of its two poles."""
+
+
+@functools.cache
+def _phrases() -> tuple[dict[str, Pole], str]:
+    """Phrase -> its pole, and a pattern that finds the longest of them that begins at a place, at word boundaries.
+
+    A phrase that two poles share, and the verbs that belong to none, count for nobody.
+    """
+    owners: dict[str, set[Pole]] = {}
+    for pole, slots in STYLES.items():
+        for phrase in (phrase for pool in slots.values() for phrase in pool):
+            owners.setdefault(phrase, set()).add(pole)
+    longest_first = sorted(owners, key=lambda phrase: (-len(phrase), phrase))
+    pattern = rf"(?<!\w)(?:{'|'.join(map(re.escape, longest_first))})(?!\w)"
+    return {phrase: poles.pop() for phrase, poles in owners.items() if len(poles) == 1}, pattern
+
+
+def counts(text: str) -> Counter[Pole]:
+    """How many phrases of every pole occur in a response; its first letter may be of either case."""
+    owner, pattern = _phrases()
+    text = text.strip()
+    swapped = text[:1].swapcase() + text[1:]
+    first = next(filter(None, (re.match(pattern, form) for form in (text, swapped))), None)
+    found = [first[0]] if first else []
+    found += re.compile(pattern).findall(text, first.end() if first else 0)
+    return Counter(owner[phrase] for phrase in found if phrase in owner)
+
+
+def shares(text: str) -> dict[Pole, float]:
+    """Every pole's share of the phrases that occur in a response; they sum to 1, or are all 0 where there is none."""
+    found = counts(text)
+    return {pole: found[pole] / max(1, found.total()) for pole in STYLES}
+
+
+def wishes(axes: Sequence[str]) -> dict[str, dict[str, int]]:
+    """Group -> axis -> the pole that its members wish, for the names `G1`, … that groups of these axes have."""
+    everyone = members([1] * len(groups(axes)), axes)
+    return {group.split()[0]: poles for _, group, poles in everyone}
+
+
+def wish(group: str, axes: Sequence[str]) -> dict[str, int]:
+    """Axis -> wished pole of a group, such as `G2` or `G2 elementary/non-humorous`. Raises `UserError` for another."""
+    known = wishes(axes)
+    name = (group.split() or [""])[0]
+    if name not in known:
+        raise UserError(
+            f"group {group!r} is none of the embedded benchmark's ({', '.join(known)}), whose styles this judge "
+            "counts; take --by endpoint or --by reward"
+        )
+    return known[name]
+
+
+def score(text: str, wish: Mapping[str, int]) -> float:
+    """Share of the phrases in the wished poles minus share in their opposites, in [-1, 1]; 0 where there is none.
+
+    Over all phrases found: those of an axis that the group has no wish on count in the denominator alone.
+    """
+    found = counts(text)
+    wished = sum(found[axis, pole] - found[axis, 1 - pole] for axis, pole in wish.items())
+    return wished / max(1, found.total())  # of whole numbers: equal shares compare equal
+
+
+def prefer(ours: float, theirs: float) -> Verdict:
+    """By the higher score; a tie where they are equal."""
+    return "tie" if ours == theirs else "ours" if ours > theirs else "theirs"

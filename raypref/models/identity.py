@@ -1,0 +1,62 @@
+"""Which base a run was trained on: adapters and z mean nothing on another one, whatever its folder is called."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from raypref.config import UserError
+from raypref.models.selector import base_path, load_architecture
+
+BEGINNING = 1 << 20
+"""Bytes that are read of a weight file; the first of them tell every tensor's name, type and shape."""
+
+
+def base_identity(base: str) -> str:
+    """Twelve hex digits, from the architecture, the tokenizer, and size and beginning of every weight file.
+
+    The same for a hub id, its local copy, and wherever that lies. Raises `UserError` where there is no such base.
+    """
+    architecture = load_architecture(base).to_dict()
+    told = hashlib.sha256(json.dumps({k: architecture.get(k) for k in SHAPE}, sort_keys=True).encode())
+    for path in _files(base_path(base)):
+        told.update(str(path.stat().st_size).encode())
+        with open(path, "rb") as file:
+            told.update(file.read(BEGINNING))
+    return told.hexdigest()[:12]
+
+
+SHAPE = (
+    *("model_type", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
+    *("num_key_value_heads", "head_dim", "vocab_size"),
+)
+
+
+def check_base(base: str, known: str, run: str) -> None:
+    """Raises `UserError` where `base` is not the one that `run` was trained on, whose identity is `known`."""
+    if known and base_identity(base) != known:
+        raise UserError(
+            f"{run} was trained on another base than {base!r}; its adapters mean nothing there: give --base the one it "
+            "was trained on (a folder or a hub id)"
+        )
+
+
+def _files(path: str) -> Iterator[Path]:
+    """The tokenizer's and the weights' files of a folder or a hub id, as far as they are there."""
+    from transformers.utils import cached_file
+
+    def there(name: str) -> Path | None:
+        try:
+            found = cached_file(path, name, _raise_exceptions_for_missing_entries=False)
+        except OSError:
+            return None
+        return None if found is None else Path(found)
+
+    index = there("model.safetensors.index.json")
+    shards = sorted(set(json.loads(index.read_text())["weight_map"].values())) if index else ["model.safetensors"]
+    for name in ("tokenizer.json", *shards):
+        file = there(name)
+        if file is not None:
+            yield file

@@ -1,0 +1,54 @@
+"""What judges are shown (S1 D.2, steps 1 and 2): to each test prompt a response of the trained policy, given the
+client's z, and one of the frozen base."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from raypref import checkpoint
+from raypref.models.policy import Policy, Sampling
+from raypref.policy.task import Task
+from raypref.rng import stream
+
+FILE = "responses.jsonl"
+
+
+def answer(task: Task, policy: Policy, row: Tensor, together: bool = False) -> list[dict[str, object]]:
+    """One entry a test prompt: `prompt`, `client`, `group`, `unseen`, `ours` and `theirs`. Both are drawn alike
+    (`rlhf.temperature`, `rlhf.top_p`), each with a seed of its own."""
+    r, sampling = task.config.rlhf, Sampling.of(task.config)
+    entries: list[dict[str, object]] = []
+    for start in range(0, len(task.test.texts), r.generation_batch):
+        prompts = task.test.texts[start : start + r.generation_batch]
+        clients = task.test.client[start : start + r.generation_batch]
+        z = None if task.z is None else torch.from_numpy(task.z[clients]).to(row)
+        texts = [
+            policy.generate(who, prompts, given, sampling, draw(task, side, start), together).texts
+            for side, (who, given) in enumerate(((row, z), (None, None)))
+        ]
+        for prompt, c, ours, theirs in zip(prompts, clients.tolist(), *texts, strict=True):
+            entries.append(
+                {
+                    "prompt": prompt,
+                    "client": task.ids[c],
+                    "group": task.groups[c],
+                    "unseen": c in task.unseen,
+                    "ours": ours,
+                    "theirs": theirs,
+                }
+            )
+    return entries
+
+
+def draw(task: Task, side: int, start: int) -> int:
+    return int(stream(task.config.seed, "answer", side, start).integers(2**31))
+
+
+def write(folder: Path, entries: list[dict[str, object]]) -> None:
+    """`responses.jsonl`, whole or not at all."""
+    text = "".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries)
+    checkpoint.write_bytes(folder / FILE, text.encode())

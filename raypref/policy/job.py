@@ -1,0 +1,160 @@
+"""Stage 2 as a job: in this process, or in those of a Ray Train job."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ray
+import torch
+
+from raypref.clients import actors
+from raypref.clients.worker import Share
+from raypref.config import RLHFConfig, UserError, override
+from raypref.policy.task import Task
+from raypref.policy.train import work
+
+RESTARTS = 3
+"""Times that the processes start again where one has died; they go on from the last saved round."""
+
+Told = Callable[[int, dict[str, float]], None]
+
+
+def run(task: Task, folder: Path, told: Told) -> None:
+    """Train the policy in `folder`, or finish what it holds, and answer the test prompts.
+
+    told(round, metrics) is called here, while the job runs, and again for a round that had to run again. Raises
+    `UserError` where the job cannot be done as it is configured.
+    """
+    r, folder = task.config.rlhf, folder.absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    # A worker reads its device where clients have theirs.
+    config = override(task.config, {"clients.gpus_per_actor": r.gpus_per_worker})
+    task = dataclasses.replace(task, config=config)
+    if r.backend == "ray":
+        by_ray_train(task, folder, told)
+    elif r.workers > 1:
+        raise UserError(f"rlhf.workers is {r.workers}, and this process is one; add --rlhf.backend ray")
+    else:
+        work(task, Share(0, 1), folder, told)
+
+
+def by_ray_train(task: Task, folder: Path, told: Told) -> None:
+    """By a `TorchTrainer` of `rlhf.workers` processes."""
+    r = task.config.rlhf
+    actors.start_ray()
+    actors.check_fits([share_of(r)] * r.workers, "lower rlhf.workers or rlhf.{kind}s-per-worker")
+    actors.check_shared(folder)
+    post = Post.remote()
+    with tempfile.TemporaryDirectory(prefix=".ray-train-", dir=folder, ignore_cleanup_errors=True) as notes:
+        job = fit.remote([ray.put(task)], str(folder), notes, post)
+        try:
+            deliver(post, job, r.workers, told)
+        except ray.exceptions.RayError as error:
+            if dead := deaths(getattr(error, "cause", error)):
+                raise UserError(
+                    f"the training's processes died too often ({dead[0]}); nothing finished is lost: run the same "
+                    "command again"
+                ) from error
+            raise
+        finally:
+            ray.cancel(job, force=True)  # and with it the processes, whatever ends this one
+            ray.kill(post)
+
+
+def deliver(post: Any, job: Any, workers: int, told: Told) -> None:
+    """Hand on what the processes say until the job is done; raises what it or they raised."""
+    begun, letter = False, post.next.remote()
+    while True:
+        ready, _ = ray.wait([letter, job], timeout=None if begun else actors.PATIENCE)
+        if letter in ready:
+            begun, said = True, ray.get(letter)
+            if isinstance(said, UserError):
+                raise said
+            if said is not None:
+                told(*said)
+            ray.get(post.done.remote())
+            letter = post.next.remote()
+        elif job in ready:
+            ray.get(job)
+            return
+        else:
+            print(f"waiting for {workers} training process{'es' * (workers > 1)} to start", flush=True)
+
+
+def share_of(r: RLHFConfig) -> dict[str, float]:
+    """What a process asks of Ray."""
+    return {"CPU": r.cpus_per_worker} | ({"GPU": r.gpus_per_worker} if r.gpus_per_worker else {})
+
+
+def deaths(error: Exception) -> list[str]:
+    """Why processes died, a line each, where that is what ended a job."""
+    if isinstance(error, ray.exceptions.WorkerCrashedError):  # the trainer's own
+        return [str(error).strip().splitlines()[0]]
+    failures = getattr(error, "worker_failures", {}).values()  # Ray Train's, by rank
+    found = [getattr(failure, "health_check_failure", None) for failure in failures]
+    return [str(died).strip().splitlines()[0] for died in found if died]
+
+
+@ray.remote(num_cpus=0)
+class Post:
+    """From the processes to whoever started them, who may be on another node."""
+
+    def __init__(self) -> None:
+        self.letters: asyncio.Queue[Any] = asyncio.Queue()
+
+    async def tell(self, letter: Any) -> None:
+        """Returns when it has been dealt with."""
+        await self.letters.put(letter)
+        await self.letters.join()
+
+    async def next(self) -> Any:
+        return await self.letters.get()
+
+    async def done(self) -> None:
+        self.letters.task_done()
+
+
+@ray.remote(num_cpus=0, max_retries=0)
+def fit(task: list[Any], folder: str, notes: str, post: Any) -> None:
+    """The trainer, in a process that can be ended."""
+    from ray.train import FailureConfig, ScalingConfig
+    from ray.train import RunConfig as TrainRun
+    from ray.train.torch import TorchTrainer
+
+    os.environ["RAY_CHDIR_TO_TRIAL_DIR"] = "0"  # a relative path such as model.base stays one
+    r = ray.get(task[0]).config.rlhf
+    TorchTrainer(
+        train_share,
+        train_loop_config={"task": task, "folder": folder, "post": post},
+        scaling_config=ScalingConfig(
+            num_workers=r.workers, use_gpu=r.gpus_per_worker > 0, resources_per_worker=share_of(r)
+        ),
+        run_config=TrainRun(name="policy", storage_path=notes, failure_config=FailureConfig(max_failures=RESTARTS)),
+    ).fit()
+
+
+def train_share(config: dict[str, Any]) -> None:
+    """One process of the job; rank 0 speaks for all, but any may refuse."""
+    import ray.train.torch
+
+    context, post = ray.train.get_context(), config["post"]
+    share = Share(context.get_world_rank(), context.get_world_size())
+    task = ray.get(config["task"][0])
+    if task.config.rlhf.gpus_per_worker > 0:
+        torch.cuda.set_device(ray.train.torch.get_device())
+    if share.rank == 0:
+        ray.get(post.tell.remote(None))
+
+    def told(round: int, metrics: dict[str, float]) -> None:
+        ray.get(post.tell.remote((round, metrics)))
+
+    try:
+        work(task, share, Path(config["folder"]), told)
+    except UserError as error:
+        ray.get(post.tell.remote(error))  # it never returns: who gets this ends the job

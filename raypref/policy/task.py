@@ -1,0 +1,164 @@
+"""What the server trains a policy from: prompts, frozen selectors, and the z that clients have sent. No label, no pair
+and no response of a person is among it (S1, Algorithm 1: "does not access any personal preference labels")."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from raypref import checkpoint
+from raypref.clients.seen import unseen
+from raypref.config import RunConfig, UserError
+from raypref.data.encode import choice_tokens
+from raypref.data.federation import Federation
+from raypref.data.load import load
+from raypref.models.identity import base_identity, check_base
+from raypref.models.latent import row_layout
+from raypref.models.selector import load_tokenizer, pad_id
+from raypref.rng import stream
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """P prompts, and whose they are."""
+
+    texts: tuple[str, ...]
+    client: np.ndarray
+    """int64 [P] position of the client among all C."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """Plain strings and arrays, so that it crosses processes at once."""
+
+    config: RunConfig
+    choice_ids: tuple[int, ...]
+    pad: int
+    rows: np.ndarray
+    """float32 [U, D] what stage 1 left: one variational selector, U voting ones, or with FedDPO the policy itself."""
+    train: Prompts
+    """Of the training pairs of clients that took part."""
+    test: Prompts
+    """What judges are shown answers to: test prompts of every group, evenly over its clients."""
+    ids: tuple[str, ...]
+    """[C] client ids."""
+    base: str
+    """The base's identity (`raypref.models.identity`)."""
+    groups: tuple[str, ...]
+    """[C] each client's true group; empty where unknown. For the judges' sections only."""
+    unseen: frozenset[int]
+    """Clients that took no part in stage 1."""
+    z: np.ndarray | None = None
+    """float32 [C, d] the mean of each client's own posterior, as the client sent it; None without a latent."""
+    mixture: tuple[np.ndarray, np.ndarray] | None = field(default=None)
+    """float32 [P, d] twice: mean and variance of the components of the mixture prior; None without one."""
+
+    @property
+    def d(self) -> int:
+        return 0 if self.z is None else int(self.z.shape[1])
+
+    @property
+    def trains(self) -> bool:
+        """Whether there is anything left to train: FedDPO's clients have trained the policy already."""
+        return self.config.objective != "dpo"
+
+
+def gather(folder: Path, config: RunConfig) -> Task:
+    """The task that follows the finished stage-1 run in `folder`; config: its own, with the sections `dpo` and `rlhf`
+    of stage 2.
+
+    Raises `UserError` where the run cannot be followed.
+    """
+    result = checkpoint.read_json(folder / "result.json")
+    if not result["rounds"]:
+        raise UserError(f"{config.algorithm} trains nothing that clients share; take fedavg, fedbiscuit or fedvpa_gp")
+    check_base(config.model.base, result.get("base", ""), str(folder))  # "": of an earlier version
+    tokenizer = load_tokenizer(config.model.base)
+    federation = load(config.data, config.seed)
+    if list(federation.ids) != result["clients"]:
+        raise UserError(f"the data changed since {folder} was made; run its stage 1 again")
+    away = frozenset(unseen(config, federation.groups, federation.group_of).tolist())
+    choice_ids = () if config.objective == "dpo" else choice_tokens(tokenizer, config.data.template)
+    return Task(
+        config=config,
+        choice_ids=choice_ids,
+        pad=pad_id(tokenizer),
+        rows=selectors(folder, config),
+        train=prompts_of(federation, "train", [c for c in range(len(federation.ids)) if c not in away]),
+        test=chosen_tests(federation, config, away),
+        ids=federation.ids,
+        base=base_identity(config.model.base),
+        groups=tuple(client.group for client in federation.clients),
+        unseen=away,
+        z=posteriors(folder, result, config),
+        mixture=mixture(folder, config),
+    )
+
+
+def selectors(folder: Path, config: RunConfig) -> np.ndarray:
+    """[U, D]: FedBiscuit's experts; otherwise the initialization, where it is one for all clients."""
+    if config.algorithm == "fedbiscuit":
+        rows = checkpoint.load(folder / "state.safetensors")[0]["theta"]
+    else:
+        rows = torch.atleast_2d(checkpoint.load(folder / "initialization.safetensors")[0]["rows"])
+        if len(rows) > 1:
+            raise UserError(
+                f"{config.algorithm} leaves a model a client, and stage 2 needs one selector, or FedBiscuit's "
+                "ensemble; take fedavg, fedgd, fedbiscuit, fedvpl or fedvpa_gp"
+            )
+    if rows.shape[1] != row_layout(config).width:
+        raise UserError(f"the rows in {folder} do not fit model.base={config.model.base!r}; was the base changed?")
+    return rows.numpy()
+
+
+def posteriors(folder: Path, result: dict[str, Any], config: RunConfig) -> np.ndarray | None:
+    """[C, d] as the clients have told them before any local step, the unseen ones included."""
+    if config.objective != "variational":
+        return None
+    if "mu" not in result["probes"]:
+        raise UserError(f"{folder} is of an earlier version, which did not keep its clients' z; run its stage 1 again")
+    return np.asarray(result["probes"]["mu"], dtype=np.float32)
+
+
+def mixture(folder: Path, config: RunConfig) -> tuple[np.ndarray, np.ndarray] | None:
+    """The statistics of the last cohort, of which the next round's prior would be made (S1 Algorithm 1, lines 12-13).
+
+    Raises `UserError` where `rlhf.z` wants it and the method has none.
+    """
+    if config.rlhf.z != "prior":
+        return None
+    tensors, values = checkpoint.load(folder / "state.safetensors")
+    if config.objective != "variational" or not values.get("peers"):
+        raise UserError(f"--rlhf.z prior needs a mixture prior, which {config.algorithm} has not; take fedvpa_gp")
+    return tuple(tensors[name].numpy()[values["peers"]] for name in ("mu", "variance"))  # type: ignore[return-value]
+
+
+def prompts_of(federation: Federation, fold: str, clients: Sequence[int]) -> Prompts:
+    """Each client's different prompts, in their order."""
+    told = [(text, c) for c in clients for text in dict.fromkeys(p.prompt for p in federation.clients[c].fold(fold))]
+    return Prompts(tuple(text for text, _ in told), np.array([c for _, c in told], dtype=np.int64))
+
+
+def chosen_tests(federation: Federation, config: RunConfig, away: frozenset[int]) -> Prompts:
+    """`rlhf.samples` test prompts of each group, of seen and of unseen clients, evenly over its clients: one of each in
+    turn, drawn by the seed."""
+    sections: dict[tuple[str, bool], list[int]] = {}
+    for c, client in enumerate(federation.clients):
+        sections.setdefault((client.group, c in away), []).append(c)
+    texts: list[str] = []
+    owners: list[int] = []
+    for clients in sections.values():
+        piles = []
+        for c in clients:
+            own = prompts_of(federation, "test", [c]).texts
+            piles.append([(own[i], c) for i in stream(config.seed, "rlhf test", c).permutation(len(own))])
+        dealt = [pile[i] for i in range(max(map(len, piles))) for pile in piles if i < len(pile)]
+        for text, c in dealt[: config.rlhf.samples or None]:
+            texts.append(text)
+            owners.append(c)
+    return Prompts(tuple(texts), np.array(owners, dtype=np.int64))

@@ -1,0 +1,171 @@
+"""`python -m raypref.rlhf NAME`: stage 2 of S1 after the finished stage-1 runs of NAME."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from raypref import checkpoint, console
+from raypref.cli import parse
+from raypref.compare import conditions, matches
+from raypref.config import DPOConfig, RLHFConfig, RunConfig, UserError, flatten, from_dict, override, to_dict, validate
+from raypref.run import Tracker, listing, peek, tracker, working_folder
+from raypref.spaces import load_space
+
+if TYPE_CHECKING:
+    from raypref.policy.task import Task
+
+
+@dataclass(frozen=True)
+class Options:
+    """Train a policy by each finished stage-1 run of experiment NAME (MLFLOW_TRACKING_URI, or mlflow.db where the
+    command is typed), and have its answers judged. What is done is kept: the same words go on from there."""
+
+    dpo: DPOConfig
+    rlhf: RLHFConfig
+    run: tuple[str, ...] = ()
+    """Only these stage-1 runs: folders, or MLflow run ids."""
+    where: tuple[str, ...] = ()
+    """Only runs with these fields, such as seed=0 algorithm=fedvpa_gp."""
+    preset: str = ""
+    """A preset of the space, such as `paper`; overrides here come on top."""
+    smoke: bool = False
+    """Seconds instead of minutes: whether everything works, not how well."""
+    track: bool = True
+    """Log to MLflow, each policy as a run beneath its stage-1 run."""
+    judge: bool = True
+    """On the embedded benchmark, also judge the answers by their styles; elsewhere `python -m raypref.judge` does."""
+
+
+@dataclass(frozen=True)
+class Stage1:
+    """A finished stage-1 run."""
+
+    folder: Path
+    config: RunConfig
+    id: str = ""
+    """In MLflow; empty where it is not tracked."""
+
+
+def command(argv: list[str]) -> int:
+    """The command line; see `Options`."""
+    if not argv or argv[0].startswith("-"):
+        return listing("rlhf", argv)
+    name, *rest = argv
+    base = load_space(name).configured(peek(rest, "--preset"), "--smoke" in rest)
+    options = parse(Options, rest, f"python -m raypref.rlhf {name}", Options(base.dpo, base.rlhf))
+    where = conditions(options.where)
+    runs = [run for run in found(name, options) if fits(run.config, where)]
+    if not runs:
+        raise UserError(
+            f"no finished stage-1 run of {name} fits --where {' '.join(options.where)}"
+            if where
+            else f"no finished stage-1 run of {name}; python -m raypref.run {name} makes one"
+        )
+
+    from raypref.evaluation import tables
+    from raypref.judge import table
+    from raypref.policy.follow import configured, policy_key
+    from raypref.policy.task import gather
+
+    wanted = override(RunConfig(), flatten(to_dict_of(options)))
+    todo: list[tuple[Stage1, Task, Path]] = []
+    for run in runs:  # whatever any would refuse, before one starts
+        config = configured(run.config, wanted)
+        validate(config)
+        todo.append((run, gather(run.folder, config), run.folder / f"policy-{policy_key(config)}"))
+    to = tracker(name) if options.track else None
+    for i, (run, task, folder) in enumerate(todo):
+        console.say(f"{i + 1} of {len(todo)}, {run.config.algorithm} seed {run.config.seed}: {folder}")
+        for judgement in trained(run, task, folder, to, options):
+            console.say(tables.terminal(table(judgement)))
+            console.say("")
+    if task.config.data.source != "synthetic":
+        console.say(f"judge them: python -m raypref.judge {folder}")
+    if to:
+        console.say(f"tracked: mlflow ui --backend-store-uri {to.uri}")
+    return 0
+
+
+def to_dict_of(options: Options) -> dict[str, Any]:
+    """The sections of stage 2, as in a run's configuration."""
+    whole = to_dict(RunConfig(dpo=options.dpo, rlhf=options.rlhf))
+    return {"dpo": whole["dpo"], "rlhf": whole["rlhf"]}
+
+
+def trained(run: Stage1, task: Task, folder: Path, to: Tracker | None, options: Options) -> Iterator[dict[str, Any]]:
+    """One policy and its judgements, inside its MLflow run (none: untracked), which a repeat continues."""
+    from raypref import tracking
+    from raypref.judge import Options as Judged
+    from raypref.judge import judge_folder
+    from raypref.policy.follow import follow, policy_key
+    from raypref.publish import publish_judgements
+
+    known, total = folder / "mlflow.json", task.config.rlhf.rounds if task.trains else 0
+    held = checkpoint.read_json(known) if known.exists() else {}
+    style = options.judge and task.config.data.source == "synthetic"
+
+    def whole(track: Any | None) -> list[dict[str, Any]]:
+        from raypref.policy.follow import lines
+
+        done = len(lines(folder))
+        with console.Progress(max(1, total), f"{task.config.algorithm} policy rounds", done) as progress:
+            follow(task, folder, track=track, advance=lambda note: progress.advance(1, note))
+        judgements = [judge_folder(folder, Judged(by="style"))] if style else []
+        if track is not None:
+            publish_judgements(folder, track)
+        return judgements
+
+    if to is None or held.get("done"):
+        yield from whole(None)
+        return
+    config = task.config
+    label = f"policy of {config.algorithm} seed {config.seed}"
+    tags = {"raypref.policy": policy_key(config), "raypref.stage1": config.key, "raypref.folder": str(folder)}
+    params = flatten(to_dict(config))
+    with tracking.Run(to.uri, to.experiment_id, label, params, tags, run.id or None, held.get("run_id")) as track:
+        held = {"uri": to.uri, "experiment": to.experiment, "run_id": track.id}
+        checkpoint.write_json(known, held)
+        judgements = whole(track)
+    checkpoint.write_json(known, held | {"done": True})
+    yield from judgements
+
+
+def found(name: str, options: Options) -> Iterator[Stage1]:
+    """The runs that are named, or else of each configuration the newest finished one of the experiment, oldest first.
+
+    Raises `UserError` where one that is named is no finished stage-1 run.
+    """
+    from raypref import locate, tracking
+
+    if options.run:
+        for word in options.run:
+            folder = locate.stage1(word)
+            held = checkpoint.read_json(folder / "mlflow.json") if (folder / "mlflow.json").exists() else {}
+            yield Stage1(folder, from_dict(checkpoint.read_json(folder / "config.json")), held.get("run_id", ""))
+        return
+    newest: dict[str, tuple[str, str]] = {}
+    runs, _ = tracking.held(tracking.tracking_uri(working_folder()), [name])
+    for run in runs:
+        key, folder = run.tags.get("raypref.key"), run.tags.get("raypref.folder", "")
+        if key and run.status == "FINISHED":
+            newest.pop(key, None)
+            newest[key] = (run.id, folder)
+    for id, place in newest.values():
+        if not (Path(place) / "result.json").exists():
+            console.warn(f"the folder of run {id} is gone ({place}); left out")
+            continue
+        yield Stage1(Path(place), from_dict(checkpoint.read_json(Path(place) / "config.json")), id)
+
+
+def fits(config: RunConfig, where: Mapping[str, str]) -> bool:
+    """Whether a run has these fields."""
+    flat = flatten(to_dict(config))
+    return all(matches(flat[key], word) for key, word in where.items())
+
+
+if __name__ == "__main__":
+    sys.exit(console.main(command, sys.argv[1:], "; the same words go on from here"))

@@ -1,0 +1,23 @@
+"""Where `dpo.start` names an adapter, every method starts from it."""
+
+import pytest
+import torch
+
+from raypref.algorithms import ALGORITHMS
+from raypref.models.peft_io import export_peft
+from tests.algorithms.rule import Rule, config
+
+TAKE_IT = [a for a in ALGORITHMS if a != "soft_fl" and not a.startswith("fedvp")]
+
+
+@pytest.mark.parametrize("algorithm", TAKE_IT)
+def test_every_policy_starts_from_the_given_adapter(algorithm, tmp_path):
+    clients = Rule()
+    row = torch.arange(1.0, clients.layout.width + 1)
+    told = config(algorithm, objective="dpo", dpo__start=str(tmp_path))
+    export_peft(tmp_path, row, clients.layout, told.model)
+    made = ALGORITHMS[algorithm](told, clients)
+    state = made.init()
+    rows = [made.initialization(state), *(getattr(state, name) for name in ("theta", "phi") if hasattr(state, name))]
+    for tensor in rows:
+        assert torch.equal(tensor, row.expand_as(tensor))

@@ -1,0 +1,109 @@
+"""From verdicts to win rates: numbers worked out by hand, the symmetries, and what an interval holds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raypref.judges.win_rate import agreement, interval, score, summary
+
+VERDICTS = st.sampled_from(["ours", "theirs", "tie", "unparseable"])
+SWAP = {"ours": "theirs", "theirs": "ours", "tie": "tie", "unparseable": "unparseable"}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "value"),
+    [
+        ("ours", "ours", 1.0),
+        ("theirs", "theirs", 0.0),
+        ("ours", "theirs", 0.5),
+        ("tie", "tie", 0.5),
+        ("ours", "tie", 0.5),
+        ("theirs", "tie", 0.5),
+        ("ours", "unparseable", 1.0),
+        ("unparseable", "theirs", 0.0),
+        ("unparseable", "tie", 0.5),
+        ("unparseable", "unparseable", None),
+    ],
+)
+def test_the_score_of_a_comparison(first, second, value):
+    assert score((first, second)) == score((second, first)) == value
+
+
+@given(st.lists(st.tuples(VERDICTS, VERDICTS), min_size=1, max_size=12))
+def test_changing_sides_turns_the_win_rate_round(comparisons):
+    clients = [f"c{i % 3}" for i in range(len(comparisons))]
+    here = summary(comparisons, clients)
+    there = summary([tuple(SWAP[v] for v in c) for c in comparisons], clients)
+    assert (here["wins"], here["losses"], here["ties"]) == (there["losses"], there["wins"], there["ties"])
+    assert here["wins"] + here["losses"] + here["ties"] + here["left_out"] == here["prompts"] == len(comparisons)
+    if here["win_rate"] is not None:
+        assert here["win_rate"] + there["win_rate"] == pytest.approx(1.0)
+        low, high = here["interval"]
+        assert 0.0 <= low <= high <= 1.0
+
+
+def test_a_section_in_numbers():
+    told = summary(
+        [
+            ("ours", "ours"),
+            ("ours", "theirs"),
+            ("unparseable", "theirs"),
+            ("unparseable", "unparseable"),
+            ("tie", "tie"),
+        ],
+        ["a", "a", "b", "b", "c"],
+    )
+    # Scores 1, 1/2, 0, none, 1/2: a mean of 2 / 4. Three have both answers, of which two agree.
+    assert told["scores"] == [1.0, 0.5, 0.0, 0.5] and told["client_of"] == ["a", "a", "b", "c"]
+    assert (told["wins"], told["losses"], told["ties"], told["left_out"]) == (1, 1, 2, 1)
+    assert (told["prompts"], told["clients"], told["unparseable"]) == (5, 3, 3)
+    assert told["win_rate"] == 0.5 and told["agreement"] == pytest.approx(2 / 3)
+
+
+def test_a_section_in_which_nothing_can_be_read():
+    told = summary([("unparseable", "unparseable")], ["a"])
+    assert told["win_rate"] is told["interval"] is told["agreement"] is None and told["left_out"] == 1
+
+
+def test_orders_agree_only_where_there_are_two():
+    assert agreement([("ours",), ("tie",)]) is None
+    assert agreement([("ours", "ours"), ("ours", "tie")]) == 0.5
+
+
+def test_the_interval_of_one_client_is_the_plain_bootstrap():
+    values = [1.0] * 30 + [0.0] * 10
+    low, high = interval(values, ["a"] * 40)
+    # Binomial(40, 3/4) / 40: its 2.5 % and 97.5 % points are 24 / 40 and 35 / 40.
+    assert (low, high) == (pytest.approx(24 / 40, abs=0.026), pytest.approx(35 / 40, abs=0.026))
+    assert interval(values, [f"c{i}" for i in range(40)]) == (
+        pytest.approx(24 / 40, abs=0.026),
+        pytest.approx(35 / 40, abs=0.026),
+    )
+
+
+def test_clients_of_one_opinion_count_as_one_each():
+    """Ten clients whose prompts all end alike say what ten values say, however many prompts they have."""
+    ends = np.array([1.0] * 6 + [0.0] * 4)
+    names = [f"c{i}" for i in range(10)]
+    once = interval(ends, names)
+    many = interval(np.repeat(ends, 20), np.repeat(names, 20).tolist())
+    assert once[1] - once[0] > 0.5 and many == pytest.approx(once, abs=0.101)
+    assert interval(np.repeat(ends, 20), ["one"] * 200)[1] - interval(np.repeat(ends, 20), ["one"] * 200)[0] < 0.2
+
+
+def test_few_clients_without_a_difference_still_have_a_spread():
+    """Two clients of 50 % each: redrawing whole clients would say that the rate is 50 % for sure."""
+    low, high = interval([1.0, 0.0] * 10, ["a"] * 10 + ["b"] * 10)
+    assert low < 0.4 and high > 0.6
+
+
+def test_the_interval_is_the_seeds_and_the_sections():
+    values, clients = [0.0, 0.5, 1.0, 1.0, 0.5, 0.0, 1.0], list("aabbccc")
+    assert interval(values, clients) == interval(values, clients)
+    draws = {interval(np.random.default_rng(1).random(50), ["a"] * 50, seed, s) for seed in (0, 1) for s in "ab"}
+    assert len(draws) == 4
+    with pytest.raises(ValueError, match="0 values"):
+        interval([], [])

@@ -1,0 +1,306 @@
+"""`python -m raypref.judge` on folders as a policy run leaves them: by style, by a real HTTP server, by classifiers."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from raypref import checkpoint
+from raypref.config import RunConfig, UserError, override, to_dict
+from raypref.console import main
+from raypref.data.synthetic import groups, members, pairs
+from raypref.judge import Options, command, file_name, judge_folder
+from raypref.judges import responses
+from raypref.judges.prompts import PROMPTS
+from raypref.judges.responses import Response
+from tests.judges.server import refusal, serving
+from tests.judges.test_reward import make
+
+AXES = ("education", "humor")
+
+
+@pytest.fixture
+def server(monkeypatch):
+    with serving(monkeypatch) as server:
+        yield server
+
+
+def write(folder: Path, lines: list[Response], **fields) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "responses.jsonl").write_text("".join(json.dumps(line._asdict()) + "\n" for line in lines))
+    checkpoint.write_json(folder / "config.json", to_dict(override(RunConfig(), fields)))
+    return folder
+
+
+@pytest.fixture
+def styled(tmp_path) -> Path:
+    """Four groups, two clients each: a policy that always answers as the client wishes, a base that never does; but of
+    G2 it is the other way round, and of G3 both say the same."""
+    lines = []
+    for c, (client, group, poles) in enumerate(members((2, 2, 2, 2), AXES)):
+        for axis, pole in poles.items():
+            for _, (prompt, *answers) in zip(range(5), pairs(axis, c, 0), strict=False):
+                wished, other = answers[pole], answers[1 - pole]
+                ours, theirs = {"G2": (other, wished), "G3": (wished, wished)}.get(group.split()[0], (wished, other))
+                lines.append(Response(prompt, client, group, client == "c07", ours, theirs))
+    return write(tmp_path / "run", lines, **{"data.axes": AXES})
+
+
+@pytest.fixture
+def hh(tmp_path) -> Path:
+    """Two axes, three clients each, one of them unseen: our answers to prompts 0 to 3 are better, those after worse."""
+    lines = [
+        Response(f"{axis} {c} {i}", f"{axis}{c}", axis, c == 2, *(("good", "bad") if i < 4 else ("bad", "good")))
+        for axis in ("helpful", "harmless")
+        for c in range(3)
+        for i in range(10)
+    ]
+    return write(tmp_path / "run", lines, **{"data.source": "hh.jsonl"})
+
+
+def read(folder: Path, name: str) -> dict:
+    return json.loads((folder / "judgements" / f"{name}.json").read_text())
+
+
+def words(folder: Path, *flags: str) -> list[str]:
+    return [str(folder), "--cache", str(folder.parent / "cache"), "--backoff", "0.01", *flags]
+
+
+def better(prompt: str, a: str, b: str) -> str:
+    return "A" if a == "good" else "B"
+
+
+# --- by style -------------------------------------------------------------------------------------------------------
+
+
+def test_styles_are_judged_without_a_network(styled, capsys):
+    assert main(command, [str(styled)]) == 0
+    told = read(styled, "style")
+    names = groups(AXES)
+    sections = {(s["axis"], s["unseen"]): s for s in told["sections"]}
+    assert list(sections) == [(name, False) for name in names] + [(names[3], True)]
+    assert [s["win_rate"] for s in sections.values()] == [1.0, 0.0, 0.5, 1.0, 1.0]
+    assert [s["interval"] for s in sections.values()] == [[1.0, 1.0], [0.0, 0.0], [0.5, 0.5], [1.0, 1.0], [1.0, 1.0]]
+    first, third = sections[names[0], False], sections[names[2], False]
+    assert (first["wins"], first["prompts"], first["clients"], first["ours"], first["theirs"]) == (20, 20, 2, 1.0, -1.0)
+    assert (third["ties"], third["unparseable"], third["agreement"], third["ours"]) == (20, 0, None, 1.0)
+    assert Counter(first["client_of"]) == {"c00": 10, "c01": 10} and first["scores"] == [1.0] * 20
+    assert (told["judge"], told["calls"], told["cost"]) == ("style", 0, 0.0)
+    assert told["settings"] == {"axes": list(AXES), "samples": 0, "seed": 0}
+    said = capsys.readouterr().out
+    assert "100.0 [100.0, 100.0]" in said and f"{names[3]}, unseen" in said
+    assert said.rstrip().endswith(f"style: {styled / 'judgements' / 'style.json'}")
+
+
+def test_other_code_calls_the_judge_and_gets_what_is_written(styled, capsys):
+    told = judge_folder(styled, Options(by="style", samples=3, seed=5))
+    assert told == read(styled, "style") and capsys.readouterr().out == ""
+    assert {section["prompts"] for section in told["sections"]} == {3}
+
+
+def test_groups_that_are_no_styles_are_told_of(hh, capsys):
+    assert main(command, [str(hh), "--by", "style"]) == 2
+    assert "group 'harmless' is none of the embedded benchmark's (G1, G2, G3, G4)" in capsys.readouterr().err
+
+
+# --- by an endpoint -------------------------------------------------------------------------------------------------
+
+
+def test_an_endpoint_is_asked_in_both_orders_with_the_axis_in_the_prompt(server, hh, capsys):
+    server.judge = better
+    assert main(command, words(hh)) == 0
+    told = read(hh, "gpt-4o-mini")
+    sections = {(s["axis"], s["unseen"]): s for s in told["sections"]}
+    assert list(sections) == [("harmless", False), ("helpful", False), ("harmless", True), ("helpful", True)]
+    # Of 30 comparisons at most: 20 by two seen clients, 10 by the unseen one, 4 of 10 won.
+    assert [(s["prompts"], s["clients"], s["wins"], s["losses"], s["ties"]) for s in sections.values()] == [
+        (20, 2, 8, 12, 0),
+        (20, 2, 8, 12, 0),
+        (10, 1, 4, 6, 0),
+        (10, 1, 4, 6, 0),
+    ]
+    assert {s["win_rate"] for s in sections.values()} == {0.4} and {s["agreement"] for s in sections.values()} == {1.0}
+    assert len(server.asked) == told["calls"] == 2 * 60 and len(set(server.asked)) == 120
+    for question in server.asked:
+        axis = "helpful" if "### CONVERSATION: helpful" in question else "harmless"
+        assert question.startswith(PROMPTS[axis].split("{prompt}")[0])
+    assert (told["tokens"], told["cached"], told["failed"]) == ({"in": 12000, "out": 120}, 0, 0)
+    assert told["cost"] == pytest.approx((12000 * 0.15 + 120 * 0.60) / 1e6)
+    assert told["settings"] == {
+        "model": "gpt-4o-mini",
+        "url": server.url,
+        "temperature": 0.0,
+        "max_tokens": 8,
+        "samples": 30,
+        "seed": 0,
+    }
+    assert "40.0 [" in capsys.readouterr().out
+    assert main(command, words(hh)) == 0  # once more: the same, and nothing to pay for
+    again = read(hh, "gpt-4o-mini")
+    assert len(server.asked) == 120 and again["sections"] == told["sections"] and again["tokens"] == told["tokens"]
+    assert (again["calls"], again["cached"], again["cost"]) == (0, 120, told["cost"])
+
+
+@pytest.mark.parametrize("always", ["A", "B", "tie"])
+def test_a_judge_that_prefers_a_position_ends_at_one_half(server, hh, always):
+    server.judge = lambda prompt, a, b: always
+    assert main(command, words(hh, "--samples", "4")) == 0
+    for section in read(hh, "gpt-4o-mini")["sections"]:
+        assert (section["win_rate"], section["ties"], section["interval"]) == (0.5, 4, [0.5, 0.5])
+        assert section["agreement"] == (1.0 if always == "tie" else 0.0)
+
+
+def test_what_cannot_be_read_is_counted(server, hh, capsys):
+    """In the second order (ours is B) of good answers it cannot say; of bad ones it never can."""
+    server.judge = lambda prompt, a, b: "A" if a == "good" else "Both are fine."
+    assert main(command, words(hh, "--samples", "0")) == 0
+    for section in read(hh, "gpt-4o-mini")["sections"]:
+        n = section["prompts"]  # one answer of each is read: it prefers the good response
+        assert (section["unparseable"], section["left_out"], section["agreement"]) == (n, 0, None)
+        assert section["win_rate"] == 0.4
+    assert "60 answers say neither A, B nor tie, such as 'Both are fine.'" in capsys.readouterr().err
+    server.judge = lambda prompt, a, b: "no idea"
+    assert main(command, words(hh, "--model", "shy", "--samples", "2")) == 0
+    assert {(s["win_rate"], s["left_out"]) for s in read(hh, "shy")["sections"]} == {(None, 2)}
+
+
+def test_questions_that_fail_are_told_of_and_asked_again_alone(server, hh, capsys):
+    server.judge = better
+    server.fault = lambda question, n: refusal(400, "content policy") if "harmless 2" in question else None
+    flags = words(hh, "--samples", "3", "--threads", "1")
+    assert main(command, flags) == 1
+    told = read(hh, "gpt-4o-mini")
+    assert told["failed"] == 6 and [s["left_out"] for s in told["sections"]] == [0, 0, 3, 0]
+    err = capsys.readouterr().err
+    assert "6 questions were not answered (400 content policy) and count as unparseable; type the same words" in err
+    assert "neither A, B nor tie" not in err
+    server.fault = lambda question, n: None
+    assert main(command, flags) == 0
+    assert (read(hh, "gpt-4o-mini")["calls"], read(hh, "gpt-4o-mini")["cached"]) == (6, 18)
+
+
+def test_a_prompt_that_is_asked_for_has_its_own_judgement(server, hh):
+    server.judge = better
+    for prompt in ("both", "harmless"):
+        assert main(command, words(hh, "--samples", "1", "--prompt", prompt, "--model", "me/judge:7b")) == 0
+        told = read(hh, f"me-judge-7b-{prompt}")
+        assert {section["prompt"] for section in told["sections"]} == {prompt}
+    assert len(server.asked) == len(set(server.asked)) == 2 * 2 * 4  # wordings, orders, sections of one comparison
+    assert file_name("../..") == "judge"
+
+
+def test_the_cap_and_a_dry_run_ask_nothing_and_write_nothing(server, hh, capsys):
+    assert main(command, words(hh, "--max-cost", "0.0001")) == 2
+    assert "120 calls may cost $" in capsys.readouterr().err
+    assert main(command, words(hh, "--max-cost", "0.0001", "--dry-run")) == 0
+    said = capsys.readouterr().out
+    assert "120 questions, 0 of them answered before" in said and "120 calls of gpt-4o-mini" in said
+    assert not server.asked and not (hh / "judgements").exists()
+
+
+def test_an_endpoint_that_refuses_ends_it_in_one_line(server, hh, capsys):
+    server.fault = lambda question, n: refusal(401, "Incorrect API key")
+    assert main(command, words(hh)) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        f"raypref: {server.url}/chat/completions answers 401: Incorrect API key; what is there is kept, and the same "
+        "command goes on from there"
+    )
+    assert not (hh / "judgements").exists()
+
+
+# --- by reward models -----------------------------------------------------------------------------------------------
+
+
+def test_reward_models_each_score_every_section(hh, tmp_path, capsys):
+    one, two = make(tmp_path / "one", 1), make(tmp_path / "two", 2)
+    assert main(command, [str(hh), "--reward-model", f"helpful={one}", str(two)]) == 0
+    for name, model in (("reward-helpful", one), ("reward-two", two)):
+        told = read(hh, name)
+        assert told["judge"] == name and told["settings"]["model"] == str(model) and told["settings"]["samples"] == 100
+        assert [(s["axis"], s["unseen"], s["prompts"]) for s in told["sections"]] == [
+            ("harmless", False, 20),
+            ("helpful", False, 20),
+            ("harmless", True, 10),
+            ("helpful", True, 10),
+        ]
+        for section in told["sections"]:
+            assert section["difference"] == pytest.approx(section["ours"] - section["theirs"])
+            low, high = section["interval"]
+            assert low <= section["difference"] <= high and low < high
+    assert "ours - theirs" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--by", "reward"], "--by reward needs --reward-model"),
+        (["--reward-model", "a/x", "b/x"], "--reward-model: several are called x; name them"),
+        (["--samples", "-1"], "--samples is -1"),
+    ],
+)
+def test_options_that_make_no_sense(hh, capsys, flags, said):
+    assert main(command, [str(hh), *flags]) == 2
+    assert said in capsys.readouterr().err
+
+
+# --- what is read ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "holds no responses.jsonl; give the folder of a finished policy run, which writes it"),
+        ("", "responses.jsonl, line 1: no comparison"),
+        ('{"prompt": "x"}\n', "responses.jsonl, line 1: no comparison (KeyError('client'))"),
+        ("7\n", "line 1: no comparison"),
+    ],
+)
+def test_a_folder_without_comparisons_is_told_of_in_one_line(tmp_path, capsys, content, said):
+    folder = write(tmp_path / "run", [])
+    (folder / "responses.jsonl").unlink()
+    if content is not None:
+        (folder / "responses.jsonl").write_text(content)
+    assert main(command, [str(folder)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("raypref: ") and said in line
+
+
+def test_where_there_is_no_run(tmp_path, capsys):
+    for argv, said in (
+        ([str(tmp_path / "none")], "there is no such folder"),
+        ([str(tmp_path)], "holds no config.json"),
+        (["--by", "style"], "RUN comes first"),
+    ):
+        assert main(command, argv) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_types_of_a_line(tmp_path):
+    line = Response("p", "c", "g", False, "x", "y")
+    write(tmp_path / "run", [line, line._replace(unseen="no")])
+    with pytest.raises(UserError, match="line 2: unseen must be true or false, the rest text"):
+        responses.read(tmp_path / "run")
+    odd = line._replace(prompt="one\u2028two\x0bthree\n")  # what some take for an end of line
+    (tmp_path / "run" / "responses.jsonl").write_text(json.dumps(odd._asdict(), ensure_ascii=False) + "\n")
+    assert responses.read(tmp_path / "run") == [odd]
+
+
+def test_samples_are_drawn_evenly_over_clients_and_larger_ones_hold_smaller_ones():
+    sizes = {"a": 2, "b": 10, "c": 10}
+    lines = [Response(f"{c}{i}", c, "g", False, "x", "y") for c, n in sizes.items() for i in range(n)]
+    held: set[Response] = set()
+    for samples, expected in (
+        (3, {1}),
+        (6, {2}),
+        (10, {2, 4}),  # a has no more: the others give four each
+        (0, {2, 10}),
+    ):
+        ((key, drawn),) = responses.sections(lines, samples, 0).items()
+        assert key == ("g", False) and len(drawn) == len(set(drawn)) == (samples or 22)
+        assert set(Counter(line.client for line in drawn).values()) == expected
+        assert held <= set(drawn)
+        held = set(drawn)
+    assert responses.sections(lines, 10, 0) == responses.sections(lines, 10, 0) != responses.sections(lines, 10, 1)
