@@ -34,6 +34,17 @@ def read_json(path: Path) -> Any:
     return json.loads(path.read_text())
 
 
+def read_lines(path: Path) -> list[Any]:
+    """What a JSONL file holds, none where it is not there; a last line cut short by a kill is dropped."""
+    out = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            out.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return out
+
+
 def save(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
     """Tensors and JSON-able values in one safetensors file, so that they can never disagree."""
     from safetensors.torch import save as to_bytes

@@ -121,14 +121,7 @@ class Store:
 
     def lines(self) -> list[dict[str, Any]]:
         """The records so far; a last line cut short by a kill is dropped."""
-        path = self.folder / "records.jsonl"
-        out = []
-        for line in path.read_text().splitlines() if path.exists() else []:
-            try:
-                out.append(json.loads(line))
-            except json.JSONDecodeError:
-                break
-        return out
+        return checkpoint.read_lines(self.folder / "records.jsonl")
 
     def finish(self, data: EncodedFederation, weights: str, layout: Layout) -> dict[str, Any]:
         """Put the personalized stacks together; write and return the result."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from raypref import checkpoint, console
 from raypref.cli import parse
 from raypref.compare import conditions, matches
-from raypref.config import DPOConfig, RLHFConfig, RunConfig, UserError, flatten, from_dict, override, to_dict, validate
+from raypref.config import DPOConfig, RLHFConfig, RunConfig, UserError, flatten, from_dict, to_dict, validate
 from raypref.run import Tracker, listing, peek, tracker, working_folder
 from raypref.spaces import load_space
 
@@ -71,7 +71,7 @@ def command(argv: list[str]) -> int:
     from raypref.policy.follow import configured, policy_key
     from raypref.policy.task import gather
 
-    wanted = override(RunConfig(), flatten(to_dict_of(options)))
+    wanted = RunConfig(dpo=options.dpo, rlhf=options.rlhf)
     todo: list[tuple[Stage1, Task, Path]] = []
     for run in runs:  # whatever any would refuse, before one starts
         config = configured(run.config, wanted)
@@ -90,18 +90,12 @@ def command(argv: list[str]) -> int:
     return 0
 
 
-def to_dict_of(options: Options) -> dict[str, Any]:
-    """The sections of stage 2, as in a run's configuration."""
-    whole = to_dict(RunConfig(dpo=options.dpo, rlhf=options.rlhf))
-    return {"dpo": whole["dpo"], "rlhf": whole["rlhf"]}
-
-
 def trained(run: Stage1, task: Task, folder: Path, to: Tracker | None, options: Options) -> Iterator[dict[str, Any]]:
     """One policy and its judgements, inside its MLflow run (none: untracked), which a repeat continues."""
     from raypref import tracking
     from raypref.judge import Options as Judged
     from raypref.judge import judge_folder
-    from raypref.policy.follow import follow, policy_key
+    from raypref.policy.follow import follow, lines, policy_key
     from raypref.publish import publish_judgements
 
     known, total = folder / "mlflow.json", task.config.rlhf.rounds if task.trains else 0
@@ -109,8 +103,6 @@ def trained(run: Stage1, task: Task, folder: Path, to: Tracker | None, options: 
     style = options.judge and task.config.data.source == "synthetic"
 
     def whole(track: Any | None) -> list[dict[str, Any]]:
-        from raypref.policy.follow import lines
-
         done = len(lines(folder))
         with console.Progress(max(1, total), f"{task.config.algorithm} policy rounds", done) as progress:
             follow(task, folder, track=track, advance=lambda note: progress.advance(1, note))

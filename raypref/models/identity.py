@@ -34,13 +34,16 @@ SHAPE = (
 )
 
 
-def check_base(base: str, known: str, run: str) -> None:
-    """Raises `UserError` where `base` is not the one that `run` was trained on, whose identity is `known`."""
-    if known and base_identity(base) != known:
+def check_base(base: str, known: str, run: str) -> str:
+    """The identity of `base`. Raises `UserError` where `run` was trained on another one, whose identity is `known`
+    (empty: of an earlier version, which did not keep it)."""
+    found = base_identity(base)
+    if known and found != known:
         raise UserError(
             f"{run} was trained on another base than {base!r}; its adapters mean nothing there: give --base the one it "
             "was trained on (a folder or a hub id)"
         )
+    return found
 
 
 def _files(path: str) -> Iterator[Path]:

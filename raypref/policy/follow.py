@@ -71,13 +71,12 @@ def follow(
     held = lines(folder)
     layout = layout_of(task.config)
     export_peft(folder / "adapter", row_of(folder), layout, task.config.model)
-    config = to_dict(task.config)
     z = sum(s.size for s in layout.segments if s.name == Z_TO_EMBEDDING)
     result = {
         "algorithm": task.config.algorithm,
         "key": policy_key(task.config),
         "seed": task.config.seed,
-        "config": config,
+        "config": to_dict(task.config),
         "prompts": {"train": len(task.train.texts), "test": len(task.test.texts)},
         "clients": len(task.ids),
         "parameters": {"adapter": layout.width - z, "z_to_embedding": z},
@@ -96,8 +95,7 @@ def follow(
 
 def lines(folder: Path) -> list[dict[str, Any]]:
     """A line a round so far."""
-    path = folder / "rounds.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return checkpoint.read_lines(folder / "rounds.jsonl")
 
 
 def row_of(folder: Path) -> torch.Tensor:

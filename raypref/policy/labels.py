@@ -12,7 +12,6 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from raypref.clients.losses import Variational
 from raypref.clients.worker import Worker
 from raypref.data.encode import Counts, EncodedFold, concatenate, encode_pairs
 from raypref.data.federation import Pair
@@ -63,10 +62,9 @@ class Given(Compared):
     def __call__(
         self, prompts: Sequence[str], first: Sequence[str], second: Sequence[str], z: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        loss = self.worker.loss
-        assert isinstance(loss, Variational) and z is not None
+        assert z is not None
         fold, fit = self.encode(prompts, first, second)
-        m = pair_margins(loss.judge(self.row, fold, z.to(self.row)))
+        m = pair_margins(self.worker.loss.judge(self.row, fold, z.to(self.row)))
         return m, fit & torch.isfinite(m) & (m != 0)
 
 

@@ -17,7 +17,7 @@ from raypref.config import RunConfig, UserError
 from raypref.data.encode import choice_tokens
 from raypref.data.federation import Federation
 from raypref.data.load import load
-from raypref.models.identity import base_identity, check_base
+from raypref.models.identity import check_base
 from raypref.models.latent import row_layout
 from raypref.models.selector import load_tokenizer, pad_id
 from raypref.rng import stream
@@ -77,7 +77,7 @@ def gather(folder: Path, config: RunConfig) -> Task:
     result = checkpoint.read_json(folder / "result.json")
     if not result["rounds"]:
         raise UserError(f"{config.algorithm} trains nothing that clients share; take fedavg, fedbiscuit or fedvpa_gp")
-    check_base(config.model.base, result.get("base", ""), str(folder))  # "": of an earlier version
+    base = check_base(config.model.base, result.get("base", ""), str(folder))
     tokenizer = load_tokenizer(config.model.base)
     federation = load(config.data, config.seed)
     if list(federation.ids) != result["clients"]:
@@ -92,7 +92,7 @@ def gather(folder: Path, config: RunConfig) -> Task:
         train=prompts_of(federation, "train", [c for c in range(len(federation.ids)) if c not in away]),
         test=chosen_tests(federation, config, away),
         ids=federation.ids,
-        base=base_identity(config.model.base),
+        base=base,
         groups=tuple(client.group for client in federation.clients),
         unseen=away,
         z=posteriors(folder, result, config),
