@@ -66,7 +66,7 @@ def publish_judgements(folder: Path, track: Any) -> None:
     for name, judgement in told.items():
         values = {}
         for section in judgement["sections"]:
-            where = f"{name}/{'unseen ' * section['unseen']}{section['axis']}"
+            where = f"{name}/{'unseen ' * section['unseen']}{section['axis'] or 'all'}"
             for key in ("win_rate", "difference"):
                 if section.get(key) is not None:
                     values[metric_name(f"{key}/{where}")] = float(section[key])

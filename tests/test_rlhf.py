@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from raypref import checkpoint, generate, judge, locate, rlhf, run, score, tracking
+from raypref import checkpoint, generate, judge, locate, publish, rlhf, run, score, tracking
 from raypref.config import UserError, flatten, from_dict
 
 STAGE1 = [
@@ -73,6 +73,16 @@ def test_a_judgement_made_later_reaches_mlflow(made):
     told = tracking.read_artifacts(f"sqlite:///{here / 'mlflow.db'}", id, ("judgements.json",))["judgements.json"]
     assert {section["prompts"] for section in json.loads(told)["style"]["sections"]} == {2}
     assert judge.command([str(policy)]) == 0  # all of them again
+
+
+def test_clients_without_a_known_group_are_all_in_one_section(tmp_path):
+    """MLflow takes no metric whose name ends with a slash."""
+    section = {"axis": "", "unseen": False, "win_rate": 0.75}
+    checkpoint.write_json(tmp_path / "judgements" / "style.json", {"sections": [section, section | {"unseen": True}]})
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    with tracking.Run(uri, tracking.prepare(uri, "own"), "policy", {}) as track:
+        publish.publish_judgements(tmp_path, track)
+        assert track.last_step("win_rate/style/all") == track.last_step("win_rate/style/unseen all") == 0
 
 
 def test_what_is_done_is_not_done_again(made, capsys):
