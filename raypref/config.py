@@ -344,6 +344,14 @@ class RunConfig:
     clients: ClientsConfig = field(default_factory=ClientsConfig)
 
     @property
+    def method(self) -> str:
+        """What folders and lines call it: the algorithm, with the objective where it is not its usual one."""
+        if (self.algorithm, self.objective) == ("fedavg", "dpo"):
+            return "feddpo"
+        own = "variational" if self.algorithm.startswith("fedvp") else "choice"
+        return self.algorithm if self.objective == own else f"{self.algorithm}-{self.objective}"
+
+    @property
     def key(self) -> str:
         """Eight hex digits that name what is computed (where it runs, `clients`, left out but for the stacking)."""
         value = to_dict(self)
@@ -529,6 +537,8 @@ def validate(config: RunConfig) -> None:
     ):
         if number < 1:
             raise UserError(f"{name} is {number}; it must be at least 1")
+    if config.rlhf.workers > 1 and config.rlhf.backend == "local":
+        raise UserError(f"rlhf.workers is {config.rlhf.workers}, and one process is one; add --rlhf.backend ray")
     if list(p.marks) != sorted(set(p.marks)) or not p.marks or p.marks[0] < 0:
         raise UserError(f"personalization.marks is {p.marks}; give rising step counts such as 0 10 20")
     if list(config.diagnostics.marks) != sorted(set(config.diagnostics.marks) & set(p.marks)):

@@ -5,15 +5,20 @@ from __future__ import annotations
 import logging
 import os
 import select
+import signal
 import sys
+import threading
 import time
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any
 
 from raypref.config import UserError
+
+TERMINATED = 128 + signal.SIGTERM
+"""Exit status after SIGTERM."""
 
 QUIET = {
     "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
@@ -151,29 +156,38 @@ def main(function: Callable[[list[str]], int | None], argv: Sequence[str], resum
     """Runs a command line and returns its exit status: `sys.exit(main(command, sys.argv[1:]))`.
 
     `--debug` and `--verbose` are taken out of argv here. A `UserError` becomes one line and status 2, Ctrl-C one line
-    and 130; `--debug` shows where they came from. Any other exception is our fault: traceback, status 1. Libraries are
-    kept `quiet` unless `--verbose` (or `--debug`). resume: said after Ctrl-C, how to go on.
+    and 130, SIGTERM one line and 143; `--debug` shows where they came from. Any other exception is our fault:
+    traceback, status 1. Libraries are kept `quiet` unless `--verbose` (or `--debug`). resume: said after an
+    interruption, how to go on.
     """
     debug, verbose = "--debug" in argv, "--verbose" in argv
     if not (debug or verbose):
         quiet()
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, terminate)
     try:
         status = function([word for word in argv if word not in ("--debug", "--verbose")]) or 0
         sys.stdout.flush()
         return status
-    except (UserError, KeyboardInterrupt) as error:
+    except (UserError, KeyboardInterrupt, SystemExit) as error:
+        if isinstance(error, SystemExit) and error.code != TERMINATED:
+            raise
         if debug:
             traceback.print_exc()
-        expected = isinstance(error, UserError)
         # From a Ray actor it arrives wrapped, the remote traceback in its text; `cause` is the original.
-        line = str(getattr(error, "cause", error)) if expected else f"interrupted{resume}"
+        line = str(getattr(error, "cause", error)) if isinstance(error, UserError) else f"interrupted{resume}"
         print(f"raypref: {line}", file=sys.stderr, flush=True)
-        return 2 if expected else 130
+        return 2 if isinstance(error, UserError) else 130 if isinstance(error, KeyboardInterrupt) else TERMINATED
     except Exception as error:
         if isinstance(error, BrokenPipeError) and _reader_gone():
             return 141
         traceback.print_exc()
         return 1
+
+
+def terminate(number: int, frame: FrameType | None) -> None:
+    """What SIGTERM does: everything that is open is closed in order."""
+    raise SystemExit(TERMINATED)
 
 
 def _reader_gone() -> bool:

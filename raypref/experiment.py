@@ -217,7 +217,7 @@ def run(
                     track.metrics(line["metrics"], step=line["round"])
         if config.clients.backend == "ray":
             say(f"starting Ray: a server actor and {inputs.placement.workers} client actors")
-        with Shown(bar, config.algorithm) as shown:
+        with Shown(bar, config.method) as shown:
             last = time.monotonic()
             for record in stream(inputs, saved):
                 seconds, last = time.monotonic() - last, time.monotonic()

@@ -66,7 +66,7 @@ def command(argv: list[str]) -> int:
     to = tracker(name) if options.track else None
     results = []
     for config, folder, own in zip(configs, folders, inputs, strict=True):
-        console.say(f"{config.algorithm}: {folder}")
+        console.say(f"{config.method}: {folder}")
         results.append(tracked(config, folder, to, adapters=options.adapters, bar=console.Progress, inputs=own))
     figure = compare(results, folders[-1])
     console.say("")
@@ -121,7 +121,7 @@ def tracked(
 
     from raypref import tracking
 
-    label = label or f"{config.algorithm} seed {config.seed}"
+    label = label or f"{config.method} seed {config.seed}"
     params = flatten(to_dict(config))
     tags = {"raypref.key": config.key, "raypref.folder": str(folder), **(tags or {})}
     with tracking.Run(to.uri, to.experiment_id, label, params, tags, to.parent, held.get("run_id")) as track:
@@ -139,6 +139,8 @@ def listing(what: str, argv: Sequence[str]) -> int:
     console.say(f"usage: python -m raypref.{what} NAME [--help] [--field value …]\n\nNAME is one of")
     for name in names():
         console.say(f"  {name:14} {load_space(name).about}")
+    if what == "run":
+        console.say("\nWhat a run makes is the base and --against of a space; python -m raypref.sweep makes all of it")
     return 0
 
 
@@ -166,11 +168,11 @@ def output_folder(out: Path | None) -> Path:
 
 def folder_name(config: RunConfig) -> str:
     """What a run's folder is called."""
-    return f"{config.algorithm}-seed{config.seed}-{config.key}"
+    return f"{config.method}-seed{config.seed}-{config.key}"
 
 
 def run_folder(out: Path, config: RunConfig, resume: bool) -> Path:
-    """`ALGORITHM-seedN-KEY` in `out`; a repeat gets its own (-2, -3, …), a resume the newest there is."""
+    """`METHOD-seedN-KEY` in `out`; a repeat gets its own (-2, -3, …), a resume the newest there is."""
     stem = folder_name(config)
     taken = [out / stem] if (out / stem).exists() else []
     while (out / f"{stem}-{len(taken) + 1}").exists():

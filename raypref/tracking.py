@@ -21,7 +21,7 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from raypref.config import UserError
-from raypref.console import warn
+from raypref.console import TERMINATED, warn
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -40,8 +40,6 @@ LONGEST = 6000
 SECONDS, PATIENCE = 2.0, 300.0
 """Metrics are held back this long where more arrive (a write takes 20 ms on SQLite, 0.1 s over HTTP); after a failed
 write, which itself can take minutes, that long."""
-TERMINATED = 128 + signal.SIGTERM
-"""Exit status after SIGTERM."""
 ERROR = "error"
 """Tag with the message of the exception that ended a run."""
 

@@ -91,16 +91,17 @@ def test_status_is_the_commands_own():
     assert pipe("sys.exit(5)").returncode == 5
 
 
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize("debug", [False, True])
-def test_ctrl_c_is_one_line_and_status_130(debug):
+def test_an_interruption_is_one_line_and_its_status(debug, number, status):
     body = "import time; print('ready', flush=True); time.sleep(60)"
     process = subprocess.Popen(
         script(body, *["--debug"] * debug), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENV
     )
     assert process.stdout.readline() == "ready\n"
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, err = process.communicate(timeout=60)
-    assert process.returncode == 130 and err.endswith("raypref: interrupted\n")
+    assert process.returncode == status and err.endswith("raypref: interrupted\n")
     assert err.startswith("Traceback") is debug
 
 

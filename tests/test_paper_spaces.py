@@ -1,29 +1,39 @@
-"""Every experiment of the papers, small: its sweep on real Ray, then S2's tables and figures from what MLflow holds."""
+"""Every experiment of the papers, small, then their tables and figures from what MLflow holds. One space of each paper
+is a sweep on real Ray; the others' trials run in this process, which gives the same numbers without processes of their
+own."""
 
 import pytest
 import ray
 
-from raypref import compare, sweep
+from raypref import compare, run, sweep
+from raypref.config import override
+from raypref.spaces import load_space
 
-SPACES = ("main_results", "imbalance", "k_robustness", "phase2_start", "local_steps")
 
-S1_SPACES = {
-    "unseen": ("fedavg", "fedbiscuit", "fedvpl", "fedvpa_gp"),
-    "ablation": ("fedvpl", "fedvpl_ortho", "fedvpl_prior", "fedvpa_gp"),
-}
+def swept(name, base):
+    small = ["--smoke", "--model.base", str(base), "--model.lora-r", "2", "--clients.cpus-per-actor", "0.9"]
+    try:
+        assert sweep.command([name, *small]) == 0
+    finally:
+        ray.shutdown()
+
+
+def in_process(name, base, folder):
+    """The trials that `swept` would run."""
+    space, to = load_space(name), run.tracker(name)
+    small = {"model.base": str(base), "model.lora_r": 2, "clients.backend": "local"}
+    for config in space.trials(override(space.configured("", True), small), True, ()):
+        run.tracked(config, folder / run.folder_name(config), to, adapters=False)
 
 
 @pytest.mark.slow
 def test_smoke_sweeps_fill_the_tables_and_figures(tiny_base, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    small = ["--smoke", "--model.base", str(tiny_base), "--model.lora-r", "2", "--clients.cpus-per-actor", "0.9"]
-    try:
-        for name in SPACES:
-            assert sweep.command([name, *small]) == 0
-    finally:
-        ray.shutdown()
-    assert compare.command(list(SPACES)) == 0
+    names = ("main_results", "imbalance", "k_robustness", "phase2_start", "local_steps")
+    for name in names:
+        swept(name, tiny_base) if name == "phase2_start" else in_process(name, tiny_base, tmp_path / name)
+    assert compare.command(list(names)) == 0
     out = tmp_path / "runs" / "compare"
     told = capsys.readouterr().out
     for number in (1, 2, 3, 5, 6, 7):
@@ -42,18 +52,13 @@ def test_smoke_sweeps_of_s1_and_what_compare_draws_of_them(tiny_base, tmp_path, 
     need nothing further, are rehearsed."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    small = ["--smoke", "--model.base", str(tiny_base), "--model.lora-r", "2", "--clients.cpus-per-actor", "0.9"]
-    names = (*S1_SPACES, "mix", "variants")
     for name in ("fedvpa_gp", "client_count", "client_ratio"):
-        assert sweep.command([name, *small, "--dry-run"]) == 0
-    try:
-        for name in names:
-            assert sweep.command([name, *small]) == 0
-    finally:
-        ray.shutdown()
-    told = {name: (tmp_path / "runs" / f"{name}-smoke" / "sweep.md").read_text() for name in S1_SPACES}
-    for name, methods in S1_SPACES.items():
-        assert all(method in told[name] for method in methods), told[name]
+        assert sweep.command([name, "--smoke", "--model.base", str(tiny_base), "--dry-run"]) == 0
+    names = ("unseen", "ablation", "mix", "variants")
+    for name in names:
+        swept(name, tiny_base) if name == "ablation" else in_process(name, tiny_base, tmp_path / name)
+    told = (tmp_path / "runs" / "ablation-smoke" / "sweep.md").read_text()
+    assert all(method in told for method in ("fedvpl", "fedvpl_ortho", "fedvpl_prior", "fedvpa_gp")), told
     assert compare.command(list(names)) == 0
     out, printed = tmp_path / "runs" / "compare", capsys.readouterr().out
     for name in ("mix", "context", "latent", "overhead", "unseen"):

@@ -116,8 +116,9 @@ def test_interrupted_then_resumed(command, tmp_path, number, status):
         assert process.poll() is None, process.communicate()[1]
         time.sleep(0.05)
     process.send_signal(number)
-    process.communicate(timeout=120)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == status
+    assert ("interrupted; the same words with --resume go on from here" in err) is (number != signal.SIGKILL)
     expected = {signal.SIGKILL: "RUNNING"}.get(number, "KILLED")
     assert [r.info.status for r in runs(tmp_path)[1]] == [expected]
     code, _, err = command(*words, "--resume")

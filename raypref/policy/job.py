@@ -38,8 +38,6 @@ def run(task: Task, folder: Path, told: Told) -> None:
     task = dataclasses.replace(task, config=config)
     if r.backend == "ray":
         by_ray_train(task, folder, told)
-    elif r.workers > 1:
-        raise UserError(f"rlhf.workers is {r.workers}, and this process is one; add --rlhf.backend ray")
     else:
         work(task, Share(0, 1), folder, told)
 

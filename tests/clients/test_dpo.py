@@ -222,3 +222,11 @@ def test_what_does_not_fit_is_refused_before_anything_starts(tiny, adapter, tmp_
             experiment.prepare(override(tiny, DPO | values))
         with pytest.raises(UserError, match=message):
             experiment.prepare_like(experiment.prepare(override(tiny, DPO)), override(tiny, DPO | values))
+
+
+def test_folders_and_lines_say_what_was_trained():
+    """`fedavg` alone would be its selector."""
+    names = {
+        values: RunConfig(*values).method for values in (("fedavg", "dpo"), ("fedgd", "dpo"), ("fedvpl", "variational"))
+    }
+    assert list(names.values()) == ["feddpo", "fedgd-dpo", "fedvpl"]

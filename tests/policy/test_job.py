@@ -89,8 +89,3 @@ def test_what_a_process_refuses_ends_the_job_at_once(make_task, cluster, tmp_pat
 def test_more_than_the_cluster_has_is_refused_at_once(make_task, cluster, tmp_path):
     with pytest.raises(UserError, match=r"asks for 1 GPU .* lower rlhf\.workers or rlhf\.gpus-per-worker"):
         job.run(make_task(by_ray(2) | {"rlhf.gpus_per_worker": 0.5}), tmp_path, lambda round, metrics: None)
-
-
-def test_several_workers_need_ray(make_task, tmp_path):
-    with pytest.raises(UserError, match=r"rlhf\.workers is 2, .* add --rlhf\.backend ray"):
-        job.run(make_task({"rlhf.workers": 2}), tmp_path, lambda round, metrics: None)
