@@ -1,18 +1,27 @@
-"""Files that are whole or absent: safetensors with JSON inside, written aside and renamed. No pickle."""
+"""Files that are whole or absent: safetensors with JSON inside, written aside and renamed. No pickle.
+
+What a reader here finds missing or damaged all the same (a full disk, half a copy) is one `UserError`.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from raypref.config import UserError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 S = TypeVar("S")
+
+TRACKED = ("mlflow.json", "sweep.json")
+"""Files that only name a run in MLflow: nothing else is lost with them."""
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -30,18 +39,41 @@ def write_json(path: Path, value: Any) -> None:
     write_bytes(path, (json.dumps(value, indent=1) + "\n").encode())
 
 
+@contextlib.contextmanager
+def reading(path: Path, *kinds: type[Exception]) -> Iterator[None]:
+    """Makes what goes wrong inside (`OSError`, `ValueError`, `kinds`) one line that names the file and what to do."""
+    try:
+        yield
+    except (OSError, ValueError, *kinds) as error:
+        lines = str(getattr(error, "strerror", None) or error).splitlines() or [type(error).__name__]
+        why = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({lines[0]})"
+        mend = f"put a copy of it back, or remove {path.parent} and make it again"
+        if path.name in TRACKED:
+            mend = "remove it, and MLflow gets a new run"
+        raise UserError(f"{path} {why}; {mend}") from error
+
+
 def read_json(path: Path) -> Any:
-    return json.loads(path.read_text())
+    """The object in a file that `write_json` wrote. Raises `UserError` where it is missing or damaged."""
+    with reading(path):
+        value = json.loads(path.read_text())
+        if not isinstance(value, dict):
+            raise ValueError("it holds no JSON object")
+        return value
 
 
 def read_lines(path: Path) -> list[Any]:
-    """What a JSONL file holds, none where it is not there; a last line cut short by a kill is dropped."""
-    out = []
-    for line in path.read_text().splitlines() if path.exists() else []:
-        try:
-            out.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
+    """What a JSONL file holds, none where it is not there; a last line cut short by a kill is dropped. Raises
+    `UserError` where another is damaged."""
+    out: list[Any] = []
+    with reading(path):
+        lines = path.read_text().splitlines() if path.exists() else []
+        for number, line in enumerate(lines, 1):
+            try:
+                out.append(json.loads(line))
+            except json.JSONDecodeError as error:
+                if number < len(lines):
+                    raise ValueError(f"line {number} is no JSON: {error.msg}") from error
     return out
 
 
@@ -54,11 +86,14 @@ def save(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -
 
 
 def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Inverse of `save`."""
-    from safetensors import safe_open
+    """Inverse of `save`. Raises `UserError` where the file is missing or damaged."""
+    from safetensors import SafetensorError, safe_open
 
-    with safe_open(path, framework="pt") as file:
-        return {name: file.get_tensor(name) for name in file.keys()}, json.loads(file.metadata()["raypref"])  # noqa: SIM118
+    with reading(path, SafetensorError), safe_open(path, framework="pt") as file:
+        told = (file.metadata() or {}).get("raypref")
+        if told is None:
+            raise ValueError("raypref did not write it")
+        return {name: file.get_tensor(name) for name in file.keys()}, json.loads(told)  # noqa: SIM118
 
 
 def take_apart(state: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:

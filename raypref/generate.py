@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import tyro
 
@@ -11,10 +13,14 @@ from raypref import checkpoint, console
 from raypref.cli import parse
 from raypref.config import UserError, from_dict, nearest
 
+if TYPE_CHECKING:
+    from raypref.models.policy import Policy
+
 
 @dataclass(frozen=True)
 class Options:
-    """Responses of a policy of `python -m raypref.rlhf`, given a client's z."""
+    """Responses of a policy of `python -m raypref.rlhf`, given a client's z. The response to one --prompt is printed as
+    it is; several are told apart by lines that begin with `prompt: `, `response: ` and, with --frozen, `frozen: `."""
 
     run: tyro.conf.Positional[str] = ""
     """A policy: its folder, or its MLflow run id."""
@@ -43,8 +49,7 @@ def command(argv: list[str]) -> int:
         raise UserError(
             "RUN comes first, a policy's folder or MLflow run id: python -m raypref.generate RUN --client ID"
         )
-    if options.n < 1 or options.seed < 0:
-        raise UserError(f"--n is {options.n} and --seed {options.seed}; give at least 1 and at least 0")
+    check(options)
 
     from raypref import locate
     from raypref.models.identity import check_base
@@ -54,9 +59,11 @@ def command(argv: list[str]) -> int:
     if options.base:
         config = replace(config, model=replace(config.model, base=options.base))
     tensors, known = checkpoint.load(folder / "row.safetensors")
-    z = None if "z" not in tensors else tensors["z"][position(options.client, known["ids"])]
-    if z is None and options.client:
-        console.say("note: this policy has no z; it answers every client alike")
+    z = None
+    if "z" in tensors:
+        z = tensors["z"][position(options.client, known["ids"], "this policy answers by its z")]
+    elif options.client:
+        console.note("note: this policy has no z; it answers every client alike")
     check_base(config.model.base, known["base"], options.run)
 
     from raypref.models.policy import Policy, Sampling
@@ -70,25 +77,69 @@ def command(argv: list[str]) -> int:
         sampling = replace(sampling, temperature=options.temperature)
     if options.max_new_tokens is not None:
         sampling = replace(sampling, max_new_tokens=options.max_new_tokens)
-    if sampling.temperature <= 0 or sampling.max_new_tokens < 1:
-        raise UserError("--temperature must be above 0 and --max-new-tokens at least 1")
-    for i, prompt in enumerate(options.prompt or filter(None, map(str.strip, sys.stdin))):
+    several = options.n > 1 or len(options.prompt) != 1
+    for i, prompt in enumerate(prompts(options)):
+        for line in remarks(policy, prompt, sampling.max_new_tokens):
+            console.note(f"note: prompt {i + 1}: {line}")
+        if several:
+            console.say(f"prompt: {prompt}")
         asked = [prompt] * options.n
         given = None if z is None else z.expand(options.n, -1)
         for text in policy.generate(tensors["row"], asked, given, sampling, options.seed + i).texts:
-            console.say(text)
+            console.say(f"response: {text}" if several else text)
         if options.frozen:
             for text in policy.generate(None, asked, None, sampling, options.seed + i).texts:
                 console.say(f"frozen: {text}")
     return 0
 
 
-def position(client: str, ids: list[str]) -> int:
-    """Where a client stands among those of the run; `UserError` where it is none of them."""
-    if client not in ids:
-        what = (
-            f"client {client!r} took no part" if client else "--client is missing: this policy answers by a client's z"
+def check(options: Options) -> None:
+    """Raises `UserError` on a value that makes no sense."""
+    for flag, value, least in (("n", options.n, 1), ("seed", options.seed, 0)):
+        if value < least:
+            raise UserError(f"--{flag} is {value}; give at least {least}")
+    if options.temperature is not None and not options.temperature > 0:
+        raise UserError(f"--temperature is {options.temperature:g}; give one above 0")
+    if options.max_new_tokens is not None and options.max_new_tokens < 1:
+        raise UserError(f"--max-new-tokens is {options.max_new_tokens}; give at least 1")
+    if not all(map(str.strip, options.prompt)):
+        raise UserError("--prompt is empty; say what is asked")
+
+
+def prompts(options: Options) -> Iterator[str]:
+    """Those of the command line, or else as they come in. Raises `UserError` where there are none."""
+    if options.prompt:
+        yield from options.prompt
+        return
+    if sys.stdin.isatty():
+        console.note("a prompt a line; Ctrl-D ends")
+    none = True
+    for prompt in filter(None, map(str.strip, sys.stdin)):
+        yield prompt
+        none = False
+    if none:
+        raise UserError("there is no --prompt, and no line on standard input; give either")
+
+
+def remarks(policy: Policy, prompt: str, room: int) -> Iterator[str]:
+    """What is done to a prompt that is long, with `room` tokens for its response."""
+    from raypref.data.templates import ask
+
+    whole, kept = len(policy.tokenizer(ask(policy.template, prompt)[0])["input_ids"]), len(policy.ask(prompt, room))
+    if kept < whole:
+        yield (
+            f"the first {whole - kept} of its {whole} tokens are left out: data.max_length is {policy.max_length}, "
+            f"{room} of them for the response"
         )
+    positions = getattr(policy.selector.model.config, "max_position_embeddings", None)
+    if positions and kept + room > positions:
+        yield f"with {room} tokens of response it takes {kept + room} of the base's {positions} positions"
+
+
+def position(client: str, ids: list[str], why: str) -> int:
+    """Where a client stands among those of the run; `UserError` where it is none of them. why: one is needed."""
+    if client not in ids:
+        what = f"client {client!r} took no part" if client else f"--client is missing: {why}"
         hint = nearest(client, ids)
         few = f"; there are {len(ids)}, such as {', '.join(ids[:3])}"
         raise UserError(f"{what}{hint if 'did you mean' in hint else few}")

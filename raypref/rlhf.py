@@ -60,11 +60,13 @@ def command(argv: list[str]) -> int:
     where = conditions(options.where)
     runs = [run for run in found(name, options) if fits(run.config, where)]
     if not runs:
-        raise UserError(
-            f"no finished stage-1 run of {name} fits --where {' '.join(options.where)}"
-            if where
-            else f"no finished stage-1 run of {name}; python -m raypref.run {name} makes one"
-        )
+        if where:
+            raise UserError(f"no finished stage-1 run of {name} fits --where {' '.join(options.where)}")
+        if place := elsewhere(base):
+            how = f"experiment {place} holds one: python -m raypref.rlhf {place} --where algorithm={base.algorithm}"
+        else:
+            how = f"python -m raypref.run {name} makes one"
+        raise UserError(f"no finished stage-1 run of {name}; {how}")
 
     from raypref.evaluation import tables
     from raypref.judge import table
@@ -79,7 +81,8 @@ def command(argv: list[str]) -> int:
         todo.append((run, gather(run.folder, config), run.folder / f"policy-{policy_key(config)}"))
     to = tracker(name) if options.track else None
     for i, (run, task, folder) in enumerate(todo):
-        console.say(f"{i + 1} of {len(todo)}, {run.config.algorithm} seed {run.config.seed}: {folder}")
+        before = ", finished before" * (folder / "policy.json").exists()
+        console.say(f"{i + 1} of {len(todo)}, {run.config.method} seed {run.config.seed}{before}: {folder}")
         for judgement in trained(run, task, folder, to, options):
             console.say(tables.terminal(table(judgement)))
             console.say("")
@@ -104,7 +107,7 @@ def trained(run: Stage1, task: Task, folder: Path, to: Tracker | None, options: 
 
     def whole(track: Any | None) -> list[dict[str, Any]]:
         done = len(lines(folder))
-        with console.Progress(max(1, total), f"{task.config.algorithm} policy rounds", done) as progress:
+        with console.Progress(max(1, total), f"{task.config.method} policy rounds", done) as progress:
             follow(task, folder, track=track, advance=lambda note: progress.advance(1, note))
         judgements = [judge_folder(folder, Judged(by="style"))] if style else []
         if track is not None:
@@ -115,7 +118,7 @@ def trained(run: Stage1, task: Task, folder: Path, to: Tracker | None, options: 
         yield from whole(None)
         return
     config = task.config
-    label = f"policy of {config.algorithm} seed {config.seed}"
+    label = f"policy of {config.method} seed {config.seed}"
     tags = {"raypref.policy": policy_key(config), "raypref.stage1": config.key, "raypref.folder": str(folder)}
     params = flatten(to_dict(config))
     with tracking.Run(to.uri, to.experiment_id, label, params, tags, run.id or None, held.get("run_id")) as track:
@@ -151,6 +154,19 @@ def found(name: str, options: Options) -> Iterator[Stage1]:
             console.warn(f"the folder of run {id} is gone ({place}); left out")
             continue
         yield Stage1(Path(place), from_dict(checkpoint.read_json(Path(place) / "config.json")), id)
+
+
+def elsewhere(base: RunConfig) -> str:
+    """An experiment of another name that holds a finished run of this method, such as one that it was compared with;
+    '' where none does."""
+    from raypref import tracking
+
+    uri = tracking.tracking_uri(working_folder())
+    wanted = {"algorithm": base.algorithm, "objective": base.objective}
+    for run in tracking.held(uri, tracking.held(uri, ())[1])[0]:
+        if "raypref.key" in run.tags and run.status == "FINISHED" and wanted.items() <= run.params.items():
+            return run.experiment
+    return ""
 
 
 def fits(config: RunConfig, where: Mapping[str, str]) -> bool:

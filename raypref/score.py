@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import tyro
 
@@ -18,6 +20,10 @@ if TYPE_CHECKING:
     import torch
 
     from raypref.data.federation import Pair
+
+
+SHOWN = 5
+"""Row numbers named for each reason to leave rows out."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +43,8 @@ class Options:
     first_column: str = "chosen"
     second_column: str = "rejected"
     out: Path | None = None
-    """Write a line a pair here, as JSONL: prompt, first, second, margin. Left out: to standard output."""
+    """Write a line a pair here, as JSONL: row (counted in its file from 1), prompt, first, second, margin; of several
+    files also file. Left out: to standard output."""
     base: str = ""
     """The base, where it does not lie where the run had it: a folder or a hub id."""
 
@@ -47,6 +54,7 @@ def command(argv: list[str]) -> int:
     options = parse(Options, argv or ["--help"], "python -m raypref.score")
     if not options.run or not options.pairs:
         raise UserError("RUN and PAIRS come first: python -m raypref.score RUN PAIRS --client ID")
+    out = destination(options.out)
 
     from raypref import locate
     from raypref.data.load import Unusable, extract
@@ -60,58 +68,111 @@ def command(argv: list[str]) -> int:
     )
     if options.base:
         config = replace(config, model=replace(config.model, base=options.base))
-    c = position(options.client, result["clients"])
+    c = position(options.client, result["clients"], "a pair is judged by its selector")
     check_base(config.model.base, result.get("base", ""), options.run)
-    pairs: list[Pair] = []
-    left: dict[str, int] = {}
-    for row in rows(options):
+    pairs: list[tuple[Place, Pair]] = []
+    left: list[tuple[Place, str]] = []
+    for place, texts in rows(options):
         try:
-            pairs.append(extract(*row))
+            pairs.append((place, extract(*texts)))
         except Unusable as error:
-            left[str(error)] = left.get(str(error), 0) + 1
-    if not pairs:
-        raise UserError(f"{options.pairs} holds no usable pair ({told(left) or 'it is empty'})")
-    margins, fit = judged(folder, config, result, c, options, pairs)
-    if not all(fit):
-        left["longer than data.max_length, or alike in tokens"] = fit.count(False)
-    lines = [
-        {"prompt": pair.prompt, "first": pair.chosen, "second": pair.rejected, "margin": margin}
-        for pair, margin, usable in zip(pairs, margins, fit, strict=True)
-        if usable
-    ]
+            left.append((place, str(error)))
+    judgements = judged(folder, config, result, c, options, [pair for _, pair in pairs]) if pairs else []
+    lines, cut = [], []
+    for (place, pair), found in zip(pairs, judgements, strict=True):
+        if found.margin is None:
+            left.append((place, found.why))
+            continue
+        lines.append(place.line | {"prompt": pair.prompt, "first": pair.chosen, "second": pair.rejected})
+        lines[-1]["margin"] = found.margin
+        if found.why:
+            cut.append((place, found.why))
+    if not lines:
+        raise UserError(f"{options.pairs} holds no usable pair: {told(left)}")
     text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
-    if options.out is None:
+    if out is None:
         console.say(text.rstrip("\n"))
     else:
-        checkpoint.write_bytes(options.out.expanduser().absolute(), text.encode())
+        checkpoint.write_bytes(out, text.encode())
     first = sum(line["margin"] > 0 for line in lines)
-    summary = f"{options.client} prefers the first response in {first} of {len(lines)} pairs"
-    console.note(summary + (f"; left out: {told(left)}" if left else ""))
+    console.note(f"{options.client} prefers the first response in {first} of {len(lines)} pairs")
+    if left:
+        console.note(f"left out: {told(left)}")
+    if cut:
+        console.note(f"note: {told(cut)}")
     return 0
 
 
-def rows(options: Options) -> Any:
-    """(prompt, first, second) of every row. Raises `UserError` on a missing column."""
+def destination(out: Path | None) -> Path | None:
+    """Where the lines go, absolute. Raises `UserError` where they cannot, before anything is judged."""
+    if out is None:
+        return None
+    path = out.expanduser().absolute()
+    if path.is_dir():
+        raise UserError(f"--out {path} is a folder; give a file")
+    if not path.parent.is_dir():
+        raise UserError(f"--out {path}: there is no folder {path.parent}; make it first")
+    if not os.access(path.parent, os.W_OK):
+        raise UserError(f"--out {path}: the folder is not writable; choose another")
+    return path
+
+
+class Place(NamedTuple):
+    """Where a pair stands."""
+
+    number: int
+    """In its file, from 1; a header and empty lines are no rows."""
+    file: str = ""
+    """Empty where there is only one."""
+
+    @property
+    def line(self) -> dict[str, Any]:
+        """What its line of output begins with."""
+        return ({"file": self.file} if self.file else {}) | {"row": self.number}
+
+    def __str__(self) -> str:
+        return f"{self.number} of {self.file}" if self.file else str(self.number)
+
+
+def rows(options: Options) -> Iterator[tuple[Place, list[Any]]]:
+    """Every row's [prompt, first, second]. Raises `UserError` on a missing column."""
     from raypref.data import sources
 
     names = (options.prompt_column, options.first_column, options.second_column)
-    for table in sources.tables(options.pairs):
+    tables = sources.tables(options.pairs)
+    for table in tables:
         missing = [name for name in names if name not in table.columns]
         if missing:
             flag = ("--prompt-column", "--first-column", "--second-column")[names.index(missing[0])]
             raise UserError(f"{table.name} has no column {missing[0]!r} but {', '.join(table.columns)}; set {flag}")
-        yield from ([row.get(name) for name in names] for row in table.rows())
+        for number, row in enumerate(table.rows(), 1):
+            yield Place(number, table.name if len(tables) > 1 else ""), [row.get(name) for name in names]
 
 
-def told(left: dict[str, int]) -> str:
-    """`2 chosen equals rejected, 1 no response`."""
-    return ", ".join(f"{count} {why}" for why, count in sorted(left.items()))
+def told(which: Sequence[tuple[Place, str]]) -> str:
+    """`2 chosen equals rejected (rows 3, 9), 1 a response is missing or empty (row 4)`."""
+    by_reason: dict[str, list[str]] = {}
+    for place, why in which:
+        by_reason.setdefault(why, []).append(str(place))
+    return ", ".join(
+        f"{len(found)} {why} (row{'s' * (len(found) > 1)} {', '.join(found[:SHOWN])}{', …' * (len(found) > SHOWN)})"
+        for why, found in sorted(by_reason.items())
+    )
+
+
+class Judged(NamedTuple):
+    """What came of a pair."""
+
+    margin: float | None
+    """None: it could not be judged."""
+    why: str = ""
+    """Why not, or what it lost."""
 
 
 def judged(
     folder: Path, config: RunConfig, result: dict[str, Any], c: int, options: Options, pairs: list[Pair]
-) -> tuple[list[float], list[bool]]:
-    """Margins of the pairs by client c's row (and z), and which of them could be judged."""
+) -> list[Judged]:
+    """Each pair by client c's row (and z)."""
     import torch
 
     from raypref.clients.worker import Worker
@@ -129,12 +190,21 @@ def judged(
         z = torch.tensor(result["probes"][name][c])
     row = client_row(folder, config, worker.layout, result["clients"], c, options.at)
     encode, template = wording(config)
-    folds = [encode([pair], tokenizer, template, config.data.max_length, Counts()) for pair in pairs]
-    fit = [fold.pairs == 1 for fold in folds]
-    if not any(fit):
-        return [0.0] * len(pairs), fit
-    found = iter(worker.loss.judge(row, concatenate([f for f in folds if f.pairs]), z).mean(-1).tolist())
-    return [next(found) if usable else 0.0 for usable in fit], fit
+    counts = [Counts() for _ in pairs]
+    length = config.data.max_length
+    folds = [encode([pair], tokenizer, template, length, count) for pair, count in zip(pairs, counts, strict=True)]
+    usable = [fold for fold in folds if fold.pairs]
+    margins = iter(worker.loss.judge(row, concatenate(usable), z).mean(-1).tolist() if usable else [])
+    return [
+        Judged(None, f"whose responses alone exceed data.max_length={length}")
+        if count.too_long
+        else Judged(None, "whose responses are the same tokens")
+        if count.identical
+        else Judged(
+            next(margins), f"lost prompt text from the left to fit data.max_length={length}" * count.prompts_truncated
+        )
+        for count in counts
+    ]
 
 
 def client_row(folder: Path, config: RunConfig, layout: Any, ids: list[str], c: int, at: str) -> torch.Tensor:

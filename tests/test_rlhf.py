@@ -83,6 +83,13 @@ def test_clients_without_a_known_group_are_all_in_one_section(tmp_path):
     with tracking.Run(uri, tracking.prepare(uri, "own"), "policy", {}) as track:
         publish.publish_judgements(tmp_path, track)
         assert track.last_step("win_rate/style/all") == track.last_step("win_rate/style/unseen all") == 0
+    checkpoint.write_json(tmp_path / "judgements" / "gpt.json", {"sections": [section]})
+    with tracking.Run(uri, "", "", {}, run_id=track.id) as again:
+        publish.publish_judgements(tmp_path, again, ["gpt"])
+    with tracking.Run(uri, "", "", {}, run_id=track.id) as again:
+        publish.publish_judgements(tmp_path, again, ["gpt"])
+    # Each judgement is a point of its own; that of another judge is no new one.
+    assert [again.last_step(f"win_rate/{judge}/all") for judge in ("style", "gpt")] == [0, 1]
 
 
 def test_what_is_done_is_not_done_again(made, capsys):
@@ -90,7 +97,8 @@ def test_what_is_done_is_not_done_again(made, capsys):
     before = {path: path.stat().st_mtime_ns for path in (policy / "row.safetensors", policy / "policy.json")}
     assert rlhf.command(["fedvpa_gp", *STAGE2]) == 0
     assert before == {path: path.stat().st_mtime_ns for path in before}
-    assert "G8 PhD/non-humorous/blunt, unseen" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "1 of 1, fedvpa_gp seed 0, finished before: " in said and "G8 PhD/non-humorous/blunt, unseen" in said
 
 
 def test_other_settings_are_another_policy(made):
@@ -106,6 +114,10 @@ def test_other_settings_are_another_policy(made):
     ("words", "says"),
     [
         (["fedvpl"], "no finished stage-1 run of fedvpl; python -m raypref.run fedvpl makes one"),
+        (
+            ["client_count"],
+            "experiment fedvpa_gp holds one: python -m raypref.rlhf fedvpa_gp --where algorithm=fedvpa_gp",
+        ),
         (["fedvpa_gp", "--where", "seed=7"], "no finished stage-1 run of fedvpa_gp fits --where seed=7"),
         (["fedvpa_gp", "--run", "nowhere"], "nowhere: there is no such folder"),
         (["fedvpa_gp", "--rlhf.temperature", "0"], "rlhf.temperature"),

@@ -121,7 +121,8 @@ def _inside(folder: Path) -> list[Path]:
 def _json_rows(path: Path) -> Iterator[Row]:
     """JSON Lines, whatever the suffix says, or one list of objects, or one object."""
     with text(path) as file:
-        first = next((line for line in file if line.strip()), "")
+        filled = ((number, line) for number, line in enumerate(file, 1) if line.strip())
+        (at, first), (_, second) = next(filled, (0, "")), next(filled, (0, ""))
         file.seek(0)
         with contextlib.suppress(ValueError):
             if isinstance(json.loads(first), dict):
@@ -135,6 +136,8 @@ def _json_rows(path: Path) -> Iterator[Row]:
         try:
             value = json.loads(whole)
         except json.JSONDecodeError as error:
+            if first.strip() not in ("[", "{") and ("jsonl" in suffix(path) or _is_object(second)):
+                _object(path, at, first)  # of JSON Lines the first is to blame, whose end may look right
             raise UserError(f"{path}: line {error.lineno} is no JSON ({error.msg}, column {error.colno})") from error
         for number, item in enumerate(value if isinstance(value, list) else [value], 1):
             if not isinstance(item, dict):
@@ -142,9 +145,15 @@ def _json_rows(path: Path) -> Iterator[Row]:
             yield item
 
 
+def _is_object(line: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return isinstance(json.loads(line), dict)
+    return False
+
+
 def _object(path: Path, number: int, line: str) -> Row:
     try:
-        value = json.loads(line)
+        value = json.loads(line.rstrip("\n"))  # or an error at its end would be in column 1
     except json.JSONDecodeError as error:
         raise UserError(f"{path}: line {number} is no JSON ({error.msg}, column {error.colno})") from error
     if not isinstance(value, dict):

@@ -7,7 +7,10 @@ diverged round, is left out client by client.
 
 from __future__ import annotations
 
+import contextlib
 import io
+import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -75,7 +78,10 @@ class Latent:
 
     @classmethod
     def load(cls, source: Path | IO[bytes]) -> Latent:
-        with np.load(source, allow_pickle=False) as held:
+        """Raises `UserError` where a file of this name is missing or damaged."""
+        damage = (EOFError, KeyError, zipfile.BadZipFile, zlib.error)
+        guard = checkpoint.reading(source, *damage) if isinstance(source, Path) else contextlib.nullcontext()
+        with guard, np.load(source, allow_pickle=False) as held:
             return cls(**{field.name: held[field.name] for field in fields(cls)})
 
 

@@ -8,10 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from raypref import checkpoint
 from raypref.config import UserError
 from raypref.rng import stream
 
 FILE = "responses.jsonl"
+
+AGAIN = "remove policy.json beside it, and raypref.rlhf with the same words writes both again"
 
 
 class Response(NamedTuple):
@@ -39,17 +42,27 @@ def read(folder: Path) -> list[Response]:
     path = folder / FILE
     if not path.is_file():
         raise UserError(f"{folder} holds no {FILE}; give the folder of a finished policy run, which writes it")
-    lines = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").strip("\n").split("\n"), start=1):
-        try:
-            value = json.loads(line)
-            found = Response(**{name: value[name] for name in Response._fields})
-        except (ValueError, TypeError, KeyError) as error:
-            raise UserError(f"{path}, line {number}: no comparison ({error!r}); let the run write it again") from None
-        if not all(isinstance(text, bool if name == "unseen" else str) for name, text in found._asdict().items()):
-            raise UserError(f"{path}, line {number}: unseen must be true or false, the rest text")
-        lines.append(found)
-    return lines
+    with checkpoint.reading(path):
+        text = path.read_text(encoding="utf-8").strip("\n")
+    if not text:
+        raise UserError(f"{path} is empty; {AGAIN}")
+    return [_response(line, f"{path}, line {number}") for number, line in enumerate(text.split("\n"), start=1)]
+
+
+def _response(line: str, where: str) -> Response:
+    try:
+        value = json.loads(line)
+    except ValueError:
+        raise UserError(f"{where} is no JSON; {AGAIN}") from None
+    if not isinstance(value, dict):
+        raise UserError(f"{where} is no JSON object; {AGAIN}")
+    missing = [repr(name) for name in Response._fields if name not in value]
+    if missing:
+        raise UserError(f"{where} lacks {', '.join(missing)}; {AGAIN}")
+    found = Response(**{name: value[name] for name in Response._fields})
+    if not all(isinstance(text, bool if name == "unseen" else str) for name, text in found._asdict().items()):
+        raise UserError(f"{where}: unseen must be true or false, the rest text")
+    return found
 
 
 def sections(lines: Sequence[Response], samples: int, seed: int) -> dict[Section, list[Response]]:

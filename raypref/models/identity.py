@@ -58,7 +58,10 @@ def _files(path: str) -> Iterator[Path]:
         return None if found is None else Path(found)
 
     index = there("model.safetensors.index.json")
-    shards = sorted(set(json.loads(index.read_text())["weight_map"].values())) if index else ["model.safetensors"]
+    try:
+        shards = sorted(set(json.loads(index.read_text())["weight_map"].values())) if index else ["model.safetensors"]
+    except (ValueError, KeyError) as error:
+        raise UserError(f"{index}: names no weight files ({error}); copy or fetch the base again") from error
     for name in ("tokenizer.json", *shards):
         file = there(name)
         if file is not None:

@@ -61,6 +61,7 @@ def import_peft(folder: Path, layout: Layout, config: ModelConfig) -> Tensor:
     Raises `UserError` where the folder's rank, scaling or modules are not those of `config`; nothing is loaded in part.
     """
     from peft import PeftConfig
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     tensors: dict[str, Tensor] = {}
@@ -81,7 +82,7 @@ def import_peft(folder: Path, layout: Layout, config: ModelConfig) -> Tensor:
             tensors = {k.removeprefix(PREFIX).removesuffix(".weight"): t for k, t in adapter.items()}
         if (folder / "latent.safetensors").exists():
             tensors |= load_file(folder / "latent.safetensors")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         raise UserError(f"no PEFT adapter in {folder}: {str(error).splitlines()[0]}") from error
     try:
         return layout.join(tensors)

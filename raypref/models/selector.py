@@ -199,12 +199,17 @@ def _targets(body: nn.Module, targets: tuple[str, ...]) -> list[tuple[str, nn.Mo
 
 
 def base_path(base: str) -> str:
-    """The folder or hub id that `model.base` means."""
+    """The folder or hub id that `model.base` means. Raises `UserError` for what can only be a folder and is none."""
     if base == "embedded":
         from raypref.models.embedded import PATH
 
         return str(PATH)
-    return base
+    if not base.startswith((".", "/", "~")) and base.count("/") < 2:
+        return base
+    path = Path(base).expanduser()
+    if not path.is_dir():
+        raise UserError(f"model.base={base!r}: there is no such folder; give a local folder or a hub id (OWNER/NAME)")
+    return str(path)
 
 
 def load_tokenizer(base: str) -> Any:
@@ -212,8 +217,6 @@ def load_tokenizer(base: str) -> Any:
     from transformers import AutoTokenizer
 
     path = base_path(base)
-    if path.startswith((".", "/", "~")) and not Path(path).is_dir():
-        raise UserError(f"model.base={base!r}: there is no such folder")
     files = ("tokenizer.json", "tokenizer.model", "vocab.json")
     if Path(path).is_dir() and not any((Path(path) / name).exists() for name in files):
         raise UserError(f"model folder {base!r} has no tokenizer; save the base's tokenizer there (save_pretrained)")
@@ -254,12 +257,13 @@ def base_layout(config: ModelConfig) -> Layout:
 
 def load_model(config: ModelConfig) -> Any:
     """The frozen causal LM. Raises `UserError` on an unknown architecture or a missing model."""
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
     load_architecture(config.base)
     try:
         return AutoModelForCausalLM.from_pretrained(base_path(config.base), dtype=getattr(torch, config.dtype))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         raise _not_loaded("cannot load", config.base, error) from error
 
 

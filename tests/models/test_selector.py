@@ -7,6 +7,7 @@ from peft import PeftConfig
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from raypref.config import ModelConfig, RunConfig, UserError, override
+from raypref.models.identity import base_identity
 from raypref.models.latent import row_layout
 from raypref.models.layout import initial_row
 from raypref.models.peft_io import export_peft, import_peft
@@ -174,6 +175,24 @@ def test_other_architectures_and_missing_modules_are_refused(tmp_path):
         load_selector(ModelConfig(base=str(tmp_path)), CHOICES, 0)
     with pytest.raises(UserError, match="no linear modules named c_attn"):
         Selector(make_base("qwen2"), CHOICES, 0, ModelConfig(lora_targets=("q_proj", "c_attn")), "cpu")
+
+
+def test_damaged_weights_are_told_in_one_line(tmp_path):
+    base, adapter = tmp_path / "base", tmp_path / "adapter"
+    model = make_base("qwen2")
+    model.save_pretrained(base)
+    selector = Selector(model, CHOICES, 0, CONFIG, "cpu")
+    export_peft(adapter, random_rows(selector, 1)[0], selector.layout, CONFIG)
+    for file in (base / "model.safetensors", adapter / "adapter_model.safetensors"):
+        file.write_bytes(file.read_bytes()[:-9])
+    with pytest.raises(UserError, match=r"cannot load model\.base=.*; give a local folder"):
+        load_selector(ModelConfig(base=str(base)), CHOICES, 0)
+    with pytest.raises(UserError, match=r"no PEFT adapter in .*adapter: "):
+        import_peft(adapter, selector.layout, CONFIG)
+    (base / "model.safetensors").unlink()
+    (base / "model.safetensors.index.json").write_text('{"weight_map"')
+    with pytest.raises(UserError, match=r"model\.safetensors\.index\.json: names no weight files .*; copy or fetch"):
+        base_identity(str(base))
 
 
 def test_lora_start_is_peft_default():

@@ -1,0 +1,90 @@
+"""Files of ours that are missing or damaged: one line that names the file and what to do, never a traceback."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from raypref import checkpoint
+from raypref.algorithms.fedavg import FedAvg
+from raypref.clients.protocol import Usage
+from raypref.config import UserError
+from raypref.evaluation.latent import Latent
+from raypref.results import Store
+from raypref.run import tracked
+
+
+def refused(function, *words, **more) -> str:
+    with pytest.raises(UserError) as caught:
+        function(*words, **more)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("damage", [b"", b'{"rounds": 4, "cli', b"[1]", b"\xff\xfe", None])
+def test_json(tmp_path, damage):
+    path = tmp_path / "run" / "result.json"
+    checkpoint.write_json(path, {"rounds": 4})
+    assert checkpoint.read_json(path) == {"rounds": 4}
+    path.unlink() if damage is None else path.write_bytes(damage)
+    said = refused(checkpoint.read_json, path)
+    assert said.startswith(f"{path} is missing; " if damage is None else f"{path} cannot be read (")
+    assert said.endswith(f"; put a copy of it back, or remove {tmp_path / 'run'} and make it again")
+
+
+def test_tensors_at_every_length(tmp_path):
+    """However much of the file is there, it is whole or refused."""
+    path = tmp_path / "state.safetensors"
+    checkpoint.save(path, {"theta": torch.arange(5.0)}, {"round": 2})
+    whole = path.read_bytes()
+    for length in range(0, len(whole), 7):
+        path.write_bytes(whole[:length])
+        assert refused(checkpoint.load, path).startswith(f"{path} cannot be read (")
+    path.write_bytes(whole)
+    tensors, values = checkpoint.load(path)
+    assert tensors["theta"].tolist() == [0, 1, 2, 3, 4] and values == {"round": 2}
+    save_file(tensors, path)
+    assert "cannot be read (raypref did not write it); " in refused(checkpoint.load, path)
+    path.unlink()
+    assert f"{path} is missing; " in refused(checkpoint.load, path)
+
+
+def test_of_lines_only_the_last_may_be_cut_short(tmp_path):
+    path = tmp_path / "records.jsonl"
+    assert checkpoint.read_lines(path) == []
+    path.write_text('{"round": 1}\n{"round": 2}\n{"rou')
+    assert checkpoint.read_lines(path) == [{"round": 1}, {"round": 2}]
+    path.write_text('{"round": 1}\n{"rou\n{"round": 3}\n')
+    assert f"{path} cannot be read (line 2 is no JSON" in refused(checkpoint.read_lines, path)
+
+
+def test_a_latent_file(tmp_path):
+    path = tmp_path / "latent.npz"
+    Latent.of(1, np.zeros((2, 3)), np.zeros((2, 3))).save(path)
+    whole = path.read_bytes()
+    for length in (0, len(whole) // 2, len(whole) - 5):
+        path.write_bytes(whole[:length])
+        assert f"{path} cannot be read (" in refused(Latent.load, path)
+
+
+@pytest.mark.parametrize("name", ["state.safetensors", "config.json", "data.json", "mlflow.json"])
+def test_a_run_is_not_resumed_from_what_is_damaged(tiny, tmp_path, name):
+    """Nor is it begun anew as if the file were not there."""
+    state = FedAvg.state(1, torch.arange(3.0))
+    store = Store(tmp_path, tiny)
+    store.resume(type(state), "digest")
+    store.round(state, {"train/loss": 1.0}, Usage(), 1.0)
+    checkpoint.write_json(tmp_path / "mlflow.json", {"run_id": "x"})
+    found, used, _ = Store(tmp_path, tiny).resume(type(state), "digest")
+    assert torch.equal(found.theta, state.theta) and used == Usage()
+    file = tmp_path / name
+    file.write_bytes(file.read_bytes()[:-9])
+    if name == "mlflow.json":
+        said = refused(tracked, tiny, tmp_path, None, adapters=False)
+        assert said.endswith("; remove it, and MLflow gets a new run")
+    else:
+        said = refused(lambda: Store(tmp_path, tiny).resume(type(state), "digest"))
+        assert said.endswith(f"; put a copy of it back, or remove {tmp_path} and make it again")
+    assert said.startswith(f"{file} cannot be read (")
