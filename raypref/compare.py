@@ -9,7 +9,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -89,19 +89,25 @@ def command(argv: list[str]) -> int:
     held, known = tracking.held(uri, options.names)
     check_names(options.names, known, uri)
 
-    stage2 = Judged(held, options.judge)
-    fates = (Fates(held), stage2)
-    read = [list(fate.read(uri)) for fate in fates]
-    runs, policies = (list(fate.newest(found, where)) for fate, found in zip(fates, read, strict=True))
-    if not runs and not policies:
-        if all_read := [run for found in read for run in found]:
+    stage1, stage2 = Fates(held), Judged(held, options.judge)
+    kinds = {number in of_policies[kind] for kind, number in wanted}
+    fates = [fate for fate, policies in ((stage1, False), (stage2, True)) if policies in kinds]  # others are of no use
+    read = {fate.WHAT: list(fate.read(uri)) for fate in fates}
+    fitting = {fate.WHAT: list(fate.newest(read[fate.WHAT], where)) for fate in fates}
+    runs, policies = fitting.get(stage1.WHAT, []), fitting.get(stage2.WHAT, [])
+    if not runs and not policies and (whole or True not in kinds or any(read.values())):
+        if all_read := [run for found in read.values() for run in found]:
             raise UserError(
                 f"no run fits --where {' '.join(options.where)}; the runs have {there_are(all_read, where)}"
             )
-        raise UserError(f"no run to show: {told(fates, '; ') or 'none is there'}; python -m raypref.sweep makes some")
-    items = [
-        there[kind][number](policies if number in of_policies[kind] else runs, options.fold) for kind, number in wanted
-    ]
+        how = "" if whole and stage2.waiting() else "; python -m raypref.sweep makes some"
+        raise UserError(f"no run to show: {told(fates, '; ') or 'none is there'}{how}")
+    items = []
+    for kind, number in wanted:
+        if number in of_policies[kind]:
+            items.append(stage2.hinted(there[kind][number](policies, options.fold)))
+        else:
+            items.append(there[kind][number](runs, options.fold))
     stale = [item.name for item in items] if whole else []  # what an earlier command drew of other runs
     if whole and not stage2.held:  # no policy was asked for, nor is any there
         items = [item for (kind, number), item in zip(wanted, items, strict=True) if number not in of_policies[kind]]
@@ -120,9 +126,13 @@ def command(argv: list[str]) -> int:
             checkpoint.write_bytes(out / "compare.md", "\n".join([*lines, told(fates), ""]).encode())
     for line in remarks(items if not whole else drawn, reference if options.reference else ""):
         console.say(line)
+    for shown in drawn:
+        for line in win_rates.remarks(shown, policies):  # type: ignore[arg-type]
+            console.say(line)
     if whole and (gone := undrawn(items)):
         console.say(gone)
-    console.say(f"\n{told(fates)}")
+    if words := told(fates):
+        console.say(f"\n{words}")
     if not drawn:
         console.warn("nothing that was asked for could be drawn; nothing was written")
         return 1
@@ -241,6 +251,7 @@ class Fates:
     USED = "used"
     WHAT, TAG, FILES = "runs", "raypref.key", ("result.json", "groups.json", "latent.npz")
     """What they are called, which tag only they have, and the artifacts that are read, the result first."""
+    UNFINISHED = "unfinished"
 
     def __init__(self, held: Sequence[Held]) -> None:
         self.held = {run.id: run for run in held if self.TAG in run.tags}
@@ -252,7 +263,7 @@ class Fates:
 
         for run in self.held.values():
             if run.status != "FINISHED":
-                self.of[run.id] = "failed" if run.status == "FAILED" else "unfinished"
+                self.of[run.id] = "failed" if run.status == "FAILED" else self.UNFINISHED
                 continue
             files = tracking.read_artifacts(uri, run.id, self.FILES)
             if self.FILES[0] not in files:
@@ -312,6 +323,8 @@ class Judged(Fates):
     """The same of policies (`raypref.rlhf`)."""
 
     WHAT, TAG, FILES = "policies", "raypref.policy", ("policy.json", "judgements.json")
+    UNFINISHED = "unfinished (the same words of python -m raypref.rlhf go on)"
+    UNJUDGED = "not judged (python -m raypref.judge)"
 
     def __init__(self, held: Sequence[Held], judge: str) -> None:
         """judge: whose judgements alone are of use; empty: anyone's."""
@@ -334,7 +347,28 @@ class Judged(Fates):
         if kept:
             yield Policy(run.id, run.started, config, result, judgements=kept)
         else:
-            self.of[run.id] = f"not judged by {self.judge}" if self.judge else "not judged (python -m raypref.judge)"
+            self.of[run.id] = f"not judged by {self.judge}" if self.judge else self.UNJUDGED
+
+    def waiting(self) -> list[str]:
+        """Those that lack no more than the end of their training, or a judgement."""
+        return [run_id for run_id, fate in self.of.items() if fate in (self.UNFINISHED, self.UNJUDGED)]
+
+    def hinted(self, item: Item) -> Item:
+        """The item, which lacks policies, with what becomes of those that wait, where some of them would be in it."""
+        from raypref.evaluation.papers import Missing
+        from raypref.evaluation.win_rates import method, shows
+
+        ids = [id for id in self.waiting() if shows(item.name, self.held[id].params)]
+        if item.content is not None:  # those of the methods that it lacks
+            gone = {name for lacks in item.missing for name in lacks.what.removeprefix("policies by ").split(", ")}
+            ids = [id for id in ids if method(self.held[id].params) in gone]
+        if not item.missing or not ids:
+            return item
+        waiting = []
+        for fate, count in Counter(self.of[id] for id in ids).items():
+            what, command = fate.removesuffix(")").split(" (")
+            waiting.append(Missing(f"{count} polic{'y that is' if count == 1 else 'ies that are'} {what}", command))
+        return replace(item, missing=(*(item.missing if item.content is not None else ()), *waiting))
 
     @staticmethod
     def fuller(run: Any) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -71,23 +71,26 @@ def command(argv: list[str]) -> int:
             dataclasses.replace(options, reward=dataclasses.replace(options.reward, reward_model=(word,)))
             for word in models(options.reward)
         ]
-    incomplete = False
+    incomplete, made = False, []
     for one in each:
-        judgement = judge_folder(folder, dataclasses.replace(one, by=by))
+        judgement = judged(folder, dataclasses.replace(one, by=by))
         if not judgement["sections"]:
             return 0  # a dry run
+        kept = keep(folder, judgement)
         console.say(tables.terminal(table(judgement)))
         for line in remarks(judgement):
             console.warn(line)
-        incomplete |= bool(judgement.get("failed"))
-        console.say(f"{judgement['judge']}: {path_of(folder, judgement['judge'])}")
-    if options.track:
-        track(folder, options.run)
+        incomplete |= bool(judgement.get("failed")) or not kept
+        if kept:
+            made.append(judgement["judge"])
+            console.say(f"{judgement['judge']}: {path_of(folder, judgement['judge'])}")
+    if options.track and made:
+        track(folder, options.run, made)
     return int(incomplete)
 
 
-def track(folder: Path, run: str) -> None:
-    """Adds the judgements to the policy's run in MLflow, where it has one."""
+def track(folder: Path, run: str, made: Collection[str]) -> None:
+    """Adds the judgements just made to the policy's run in MLflow, where it has one."""
     from raypref import tracking
     from raypref.publish import publish_judgements
 
@@ -95,7 +98,7 @@ def track(folder: Path, run: str) -> None:
     id = known.get("run_id") or (run if re.fullmatch("[0-9a-f]{32}", run) else "")
     if id:
         with tracking.Run(known.get("uri") or tracking.tracking_uri(working_folder()), "", "", {}, run_id=id) as to:
-            publish_judgements(folder, to)
+            publish_judgements(folder, to, made)
 
 
 def kind(folder: Path, options: Options) -> Literal["style", "endpoint", "reward"]:
@@ -113,12 +116,20 @@ def configuration(folder: Path) -> RunConfig:
 
 
 def judge_folder(folder: Path, options: Options) -> dict[str, Any]:
-    """Judge a run's comparisons and write `judgements/NAME.json` beside them; returns what it holds.
+    """Judge a run's comparisons and `keep` what comes of it as `judgements/NAME.json` beside them; returns it."""
+    judgement = judged(folder, options)
+    if judgement["sections"]:
+        keep(folder, judgement)
+    return judgement
+
+
+def judged(folder: Path, options: Options) -> dict[str, Any]:
+    """What a judge says of a run's comparisons.
 
     `sections` are those of `raypref.judges.win_rate.summary` (or `raypref.judges.reward.summary`) with the `axis`, the
     clients' true group, and `unseen`. `calls` are questions that were asked now, `cached` those answered before;
     `tokens` and `cost` (USD) are of both, whenever they were paid. Of reward models exactly one is named here. In a dry
-    run there are no sections, and nothing is written. Raises `UserError` for what a person can mend.
+    run there are no sections. Raises `UserError` for what a person can mend.
     """
     by = options.by or kind(folder, options)
     samples = SAMPLES[by] if options.samples is None else options.samples
@@ -127,9 +138,44 @@ def judge_folder(folder: Path, options: Options) -> dict[str, Any]:
     lines = responses.sections(responses.read(folder), samples, options.seed)
     judgement = JUDGES[by](folder, lines, options)
     judgement["settings"] |= {"samples": samples, "seed": options.seed}
-    if judgement["sections"]:
-        checkpoint.write_json(path_of(folder, judgement["judge"]), judgement)
     return judgement
+
+
+def keep(folder: Path, judgement: Mapping[str, Any]) -> bool:
+    """Write a judgement in place of the judge's earlier one, which is told of where it was another; whether it was.
+
+    One that lacks answers never takes the place of one that rests on more of them, and one without any readable answer
+    is none: `UserError`.
+    """
+    path = path_of(folder, judgement["judge"])
+    old = checkpoint.read_json(path) if path.exists() else None
+    there = "" if old is None else f"the earlier judgement of {comparisons(old):,} comparisons"
+    if not any(section["scores"] for section in judgement["sections"]):
+        why = f"no answer could be read, such as {judgement['unread']!r}"
+        if judgement.get("failed"):
+            why = f"none of {judgement['failed']:,} questions was answered ({judgement['why']})"
+        raise UserError(f"{judgement['judge']}: {why}; nothing was written{there and f', {there} stands'}")
+    if old is not None:
+        lacks = sum(section.get("unparseable", 0) for section in judgement["sections"])
+        if lacks and answers(judgement) < answers(old):
+            console.warn(f"{judgement['judge']}: {there} stands: it rests on more answers (delete {path} to drop it)")
+            return False
+        new, was = judgement["settings"], old["settings"]
+        if new != was or comparisons(old) != comparisons(judgement):
+            other = ", ".join(f"{name} {was[name]}" for name in was if was[name] != new.get(name))
+            console.note(f"{judgement['judge']}: replaces {there}{other and f' ({other})'}")
+    checkpoint.write_json(path, judgement)
+    return True
+
+
+def comparisons(judgement: Mapping[str, Any]) -> int:
+    """How many a judgement was asked for."""
+    return sum(section["prompts"] for section in judgement["sections"])
+
+
+def answers(judgement: Mapping[str, Any]) -> int:
+    """How many could be read, of an endpoint, which gives two a comparison."""
+    return 2 * comparisons(judgement) - sum(section["unparseable"] for section in judgement["sections"])
 
 
 def path_of(folder: Path, judge: str) -> Path:
@@ -161,7 +207,8 @@ def by_style(folder: Path, lines: Mapping[Section, Sequence[Response]], options:
 
 
 def by_endpoint(folder: Path, lines: Mapping[Section, Sequence[Response]], options: Options) -> dict[str, Any]:
-    """A language model, in both orders; a question that failed is `failed` and counts as an unparseable answer."""
+    """A language model, in both orders; a question that failed is `failed` and counts as an answer that cannot be
+    read. Equal responses are a tie that nobody is asked for: both orders would be one question."""
     from raypref.judges import win_rate
 
     wording = {key: options.prompt or prompts.variant(key[0]) for key in lines}
@@ -175,7 +222,11 @@ def by_endpoint(folder: Path, lines: Mapping[Section, Sequence[Response]], optio
         ]
         for key, section in lines.items()
     }
-    asked = ask([question for section in questions.values() for both in section for question in both], options.endpoint)
+    asked = ask(
+        [question for section in questions.values() for both in section if len(set(both)) == 2 for question in both],
+        options.endpoint,
+        readable=lambda text: prompts.parse(text) != "unparseable",
+    )
     said = {question: prompts.parse(answer.text) for question, answer in asked.answers.items()}
 
     def verdict(question: str, ours: str, theirs: str) -> Verdict:
@@ -184,7 +235,9 @@ def by_endpoint(folder: Path, lines: Mapping[Section, Sequence[Response]], optio
 
     told = []
     for (group, unseen), section in lines.items() if not options.endpoint.dry_run else ():
-        verdicts = [(verdict(a, "A", "B"), verdict(b, "B", "A")) for a, b in questions[group, unseen]]
+        verdicts: list[tuple[Verdict, ...]] = [
+            ("tie",) if a == b else (verdict(a, "A", "B"), verdict(b, "B", "A")) for a, b in questions[group, unseen]
+        ]
         found = win_rate.summary(verdicts, [line.client for line in section], options.seed, f"{group} {unseen}")
         told.append({"axis": group, "unseen": unseen, "prompt": wording[group, unseen], **found})
     settings = {"model": options.endpoint.model, "url": asked.url, "temperature": TEMPERATURE}
@@ -195,6 +248,7 @@ def by_endpoint(folder: Path, lines: Mapping[Section, Sequence[Response]], optio
         "sections": told,
         "failed": len(asked.failed),
         "why": next(iter(asked.failed.values()), ""),
+        "unreadable": len(unread),
         "unread": next(iter(unread), ""),
         **spent(asked.calls, asked.cached, *asked.tokens, cost(*asked.tokens, options.endpoint)),
     }
@@ -245,40 +299,66 @@ def spent(calls: int = 0, cached: int = 0, read: int = 0, written: int = 0, doll
 
 def remarks(judgement: Mapping[str, Any]) -> Iterable[str]:
     """A sentence for whatever makes the numbers less than they look."""
-    answers = sum(section.get("unparseable", 0) for section in judgement["sections"])
-    failed = judgement.get("failed", 0)
-    if failed:
+    sections = judgement["sections"]
+    if failed := judgement.get("failed", 0):
         yield (
-            f"{failed:,} questions were not answered ({judgement['why']}) and count as unparseable; type the same "
-            "words again to ask for them alone"
+            f"{failed:,} questions were not answered ({judgement['why']}) and count as unread; type the same words "
+            "again to ask for them alone"
         )
-    if judgement.get("unread") is not None and answers > failed:
-        yield f"{answers - failed:,} answers say neither A, B nor tie, such as {judgement['unread']!r}"
+    if unread := judgement.get("unreadable", 0):
+        yield (
+            f"{unread:,} answers say neither A, B nor tie, such as {judgement['unread']!r}; the same words ask for "
+            "them again"
+        )
+    both = sum(section.get("both_read", 0) for section in sections)
+    for position in "AB":
+        always = sum(section.get(f"always_{position}", 0) for section in sections)
+        if 2 * always > both:
+            yield (
+                f"in {always:,} of {both:,} comparisons the judge prefers response {position} in both orders, whosever "
+                "it is: they count as ties and say nothing of the responses"
+            )
+    if without := sum(section["interval"] is None for section in sections):
+        yield (
+            f"{without} of {len(sections)} sections have no interval: with fewer than two clients, or scores that are "
+            "all equal, redrawing them shows no spread"
+        )
 
 
 def table(judgement: Mapping[str, Any]) -> Table:
-    """A row a section: win rate, or difference of reward scores, with its 95 % interval, and what it came from."""
+    """A row a section: win rate, or difference of reward scores, with its 95 % interval, and what it came from.
+
+    Wins, losses, ties and what is left out add up to the prompts. Of a judge that is asked in two orders, also how many
+    of its answers could not be read (or did not come), and on which share of the others its orders agree."""
     from raypref.evaluation.tables import Cell, Column
     from raypref.evaluation.tables import Table as Made
+    from raypref.evaluation.win_rates import ALL
 
     win = "win_rate" in judgement["sections"][0]
-    main = Column("win rate %", "win rate \\%", scale=100, digits=1) if win else Column("ours - theirs", "", digits=3)
-    others = ["wins", "losses", "ties", "unparseable"] if win else []
-    scores = [name for name in ("ours", "theirs") if name in judgement["sections"][0]]
-    columns = [main, *(Column(name, name, digits=3) for name in scores)]
-    columns += [Column(name, name, digits=0) for name in (*others, "prompts", "clients")]
+    shown = {
+        "win_rate": Column("win rate %", "win rate \\%", scale=100, digits=1),
+        "difference": Column("ours - theirs", "", digits=3),
+        "ours": Column("ours", "ours", digits=3),
+        "theirs": Column("theirs", "theirs", digits=3),
+    }
+    counts = (*(("wins", "losses", "ties", "left_out") if win else ()), "prompts", "clients")
+    shown |= {name: Column(name.replace("_", " "), name.replace("_", " "), digits=0) for name in counts}
+    if "failed" in judgement:
+        shown["unparseable"] = Column("unread answers", "unread answers", digits=0)
+        shown["agreement"] = Column("orders agree %", "orders agree \\%", scale=100, digits=1)
+    shown = {name: column for name, column in shown.items() if name in judgement["sections"][0]}
     rows = []
     for section in judgement["sections"]:
-        value = section["win_rate" if win else "difference"]
-        first = None if value is None else Cell((value,), interval=tuple(section["interval"]))
-        rest = (Cell((float(section[name]),)) for name in (*scores, *others, "prompts", "clients"))
-        rows.append((first, *rest))
+        cells = [None if section[name] is None else Cell((float(section[name]),)) for name in shown]
+        if cells[0] is not None and section["interval"] is not None:
+            cells[0] = dataclasses.replace(cells[0], interval=tuple(section["interval"]))
+        rows.append(tuple(cells))
     return Made(
         name=judgement["judge"],
         title=f"Fine-tuned against frozen, by {judgement['judge']}",
         corner="axis",
-        columns=tuple(columns),
-        rows=tuple(s["axis"] + ", unseen" * s["unseen"] for s in judgement["sections"]),
+        columns=tuple(shown.values()),
+        rows=tuple((s["axis"] or ALL) + ", unseen" * s["unseen"] for s in judgement["sections"]),
         cells=tuple(rows),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from raypref import checkpoint
 from raypref.config import flatten
-from raypref.evaluation import diagnostics, latent_figures, mix, papers, report, tables
+from raypref.evaluation import diagnostics, latent_figures, mix, papers, report, tables, win_rates
 from raypref.evaluation.curve import seen_and_unseen
 from raypref.evaluation.latent import Latent
 from raypref.results import Store
@@ -56,21 +56,21 @@ def publish(store: Store, track: Any | None = None) -> None:
         track.artifacts(folder / "adapters", "adapters")
 
 
-def publish_judgements(folder: Path, track: Any) -> None:
-    """All judgements of a policy as one artifact, `judgements.json`, by judge; win rates and reward scores as
-    metrics."""
+def publish_judgements(folder: Path, track: Any, made: Collection[str] | None = None) -> None:
+    """All judgements of a policy as one artifact, `judgements.json`, by judge; win rates and reward scores of those
+    just `made` (None: of all) as metrics, each judgement of a judge at a step of its own."""
     told = {path.stem: checkpoint.read_json(path) for path in sorted((folder / "judgements").glob("*.json"))}
     if not told:
         return
     checkpoint.write_json(folder / "judgements.json", told)
-    for name, judgement in told.items():
+    for name in told if made is None else made:
         values = {}
-        for section in judgement["sections"]:
-            where = f"{name}/{'unseen ' * section['unseen']}{section['axis'] or 'all'}"
+        for section in told[name]["sections"]:
+            where = f"{name}/{'unseen ' * section['unseen']}{section['axis'] or win_rates.ALL}"
             for key in ("win_rate", "difference"):
                 if section.get(key) is not None:
                     values[metric_name(f"{key}/{where}")] = float(section[key])
-        track.metrics(values, step=0)
+        track.metrics(values, step=1 + max(map(track.last_step, values), default=-1))
     track.artifact(folder / "judgements.json")
 
 

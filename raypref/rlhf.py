@@ -111,7 +111,7 @@ def trained(run: Stage1, task: Task, folder: Path, to: Tracker | None, options: 
             follow(task, folder, track=track, advance=lambda note: progress.advance(1, note))
         judgements = [judge_folder(folder, Judged(by="style"))] if style else []
         if track is not None:
-            publish_judgements(folder, track)
+            publish_judgements(folder, track, [judgement["judge"] for judgement in judgements])
         return judgements
 
     if to is None or held.get("done"):

@@ -169,13 +169,34 @@ def test_policies_alone_and_by_one_judge(followed, capsys):
     assert command(words) == 0
     table = (followed / "judged" / "win-rates.md").read_text()
     assert "| FedDPO | 50.0 (± 70.7) | 100.0 (± 0.0) | 75.0 (± 35.4) | 2 |" in table and "FedVPA-GP" not in table
-    assert "4 not judged by gpt-4o" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "4 not judged by gpt-4o" in told and "runs: " not in told  # no run could be in the table
     with pytest.raises(UserError, match="no policy of these experiments was judged by 'gpt-4'; did you mean 'gpt-4o'"):
         command(["client_count", "--judge", "gpt-4"])
     assert command(["ablation"]) == 0
     assert "policies: 2 used; left out: none" in (told := capsys.readouterr().out) and "\nruns: " not in told
     assert (followed / "runs" / "compare" / "figure-win-rates.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     assert "figure-win-rates lacks policies by FedVPL+GB Prior, FedVPA-GP (python -m raypref.sweep ablation" in told
+
+
+def test_policies_that_wait_are_said_to(followed, capsys):
+    from mlflow import MlflowClient
+
+    client = MlflowClient(tracking.tracking_uri(followed))
+    run = client.create_run(client.create_experiment("fedvpl"), tags={"raypref.policy": "0"})
+    for name, value in {"algorithm": "fedvpl", "objective": "variational", "data.group_sizes": "(5, 5)"}.items():
+        client.log_param(run.info.run_id, name, value)
+    goes_on = "the same words of python -m raypref.rlhf go on"
+    assert command(["fedvpl", "--table", "win-rates"]) == 1
+    told = capsys.readouterr().out
+    assert f"win-rates not drawn, for want of 1 policy that is unfinished ({goes_on})\n" in told
+    assert f"policies: 0 used; left out: 1 unfinished ({goes_on})" in told
+    with pytest.raises(UserError, match=rf"no run to show: policies: 0 used; left out: 1 unfinished \({goes_on}\)$"):
+        command(["fedvpl"])
+    assert command(["client_count", "fedvpl", "--table", "win-rates"]) == 0
+    told = capsys.readouterr().out
+    assert "win-rates lacks policies by FedBiscuit, FedVPL; 1 policy that is unfinished (" in told
+    assert f"rlhf client_count; {goes_on})" in told
 
 
 def test_only_what_is_asked_for_of_the_runs_asked_for(here, capsys):

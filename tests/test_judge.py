@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -83,15 +84,16 @@ def test_styles_are_judged_without_a_network(styled, capsys):
     sections = {(s["axis"], s["unseen"]): s for s in told["sections"]}
     assert list(sections) == [(name, False) for name in names] + [(names[3], True)]
     assert [s["win_rate"] for s in sections.values()] == [1.0, 0.0, 0.5, 1.0, 1.0]
-    assert [s["interval"] for s in sections.values()] == [[1.0, 1.0], [0.0, 0.0], [0.5, 0.5], [1.0, 1.0], [1.0, 1.0]]
+    assert {s["interval"] for s in sections.values()} == {None}  # all alike: no spread to redraw
     first, third = sections[names[0], False], sections[names[2], False]
     assert (first["wins"], first["prompts"], first["clients"], first["ours"], first["theirs"]) == (20, 20, 2, 1.0, -1.0)
     assert (third["ties"], third["unparseable"], third["agreement"], third["ours"]) == (20, 0, None, 1.0)
     assert Counter(first["client_of"]) == {"c00": 10, "c01": 10} and first["scores"] == [1.0] * 20
     assert (told["judge"], told["calls"], told["cost"]) == ("style", 0, 0.0)
     assert told["settings"] == {"axes": list(AXES), "samples": 0, "seed": 0}
-    said = capsys.readouterr().out
-    assert "100.0 [100.0, 100.0]" in said and f"{names[3]}, unseen" in said
+    said, err = capsys.readouterr()
+    assert "100.0" in said and f"{names[3]}, unseen" in said and "orders agree" not in said
+    assert "5 of 5 sections have no interval: with fewer than two clients, or scores that are all equal" in err
     assert said.rstrip().endswith(f"style: {styled / 'judgements' / 'style.json'}")
 
 
@@ -145,12 +147,16 @@ def test_an_endpoint_is_asked_in_both_orders_with_the_axis_in_the_prompt(server,
 
 
 @pytest.mark.parametrize("always", ["A", "B", "tie"])
-def test_a_judge_that_prefers_a_position_ends_at_one_half(server, hh, always):
+def test_a_judge_that_prefers_a_position_ends_at_one_half(server, hh, capsys, always):
     server.judge = lambda prompt, a, b: always
     assert main(command, words(hh, "--samples", "4")) == 0
     for section in read(hh, "gpt-4o-mini")["sections"]:
-        assert (section["win_rate"], section["ties"], section["interval"]) == (0.5, 4, [0.5, 0.5])
+        assert (section["win_rate"], section["ties"], section["interval"]) == (0.5, 4, None)
         assert section["agreement"] == (1.0 if always == "tie" else 0.0)
+        assert (section["always_A"], section["always_B"]) == (4 * (always == "A"), 4 * (always == "B"))
+    said, err = capsys.readouterr()
+    assert "orders agree %" in said
+    assert (f"in 16 of 16 comparisons the judge prefers response {always} in both orders" in err) == (always != "tie")
 
 
 def test_what_cannot_be_read_is_counted(server, hh, capsys):
@@ -161,10 +167,107 @@ def test_what_cannot_be_read_is_counted(server, hh, capsys):
         n = section["prompts"]  # one answer of each is read: it prefers the good response
         assert (section["unparseable"], section["left_out"], section["agreement"]) == (n, 0, None)
         assert section["win_rate"] == 0.4
-    assert "60 answers say neither A, B nor tie, such as 'Both are fine.'" in capsys.readouterr().err
+    said, err = capsys.readouterr()
+    assert "60 answers say neither A, B nor tie, such as 'Both are fine.'" in err
+    heads, _, first, *_ = said[said.index("axis") :].splitlines()
+    assert re.split("  +", heads.strip())[2:] == [
+        *("wins", "losses", "ties", "left out", "prompts", "clients", "unread answers", "orders agree %")
+    ]
+    assert first.split()[-8:] == ["8", "12", "0", "0", "20", "2", "20", "–"]
+
+
+def test_what_cannot_be_read_is_asked_for_again(server, hh, capsys):
+    server.judge = lambda prompt, a, b: better(prompt, a, b) if prompt.endswith("1") else "Hm."
+    flags = words(hh, "--samples", "0")
+    assert main(command, flags) == 0 and len(server.asked) == 120
+    read_before = sum(section["prompts"] - section["left_out"] for section in read(hh, "gpt-4o-mini")["sections"])
+    assert read_before == 6  # one prompt of six clients
+    server.judge = better
+    capsys.readouterr()
+    assert main(command, flags) == 0 and len(server.asked) == 120 + 108
+    assert "120 questions, 12 of them answered before" in (said := capsys.readouterr().out)
+    assert "; 108 answers that could not be read are asked for again\n" in said
+    told = read(hh, "gpt-4o-mini")
+    assert (told["calls"], told["cached"], told["unreadable"]) == (108, 12, 0)
+    assert main(command, flags) == 0 and len(server.asked) == 120 + 108  # all can be read now
+
+
+# --- which judgement is kept ----------------------------------------------------------------------------------------
+
+
+def test_without_any_answer_nothing_is_written_and_the_earlier_one_stands(server, hh, capsys):
+    server.judge = better
+    server.fault = lambda question, n: refusal(500, "down")
+    flags = words(hh, "--attempts", "1", "--samples", "2")
+    assert main(command, flags) == 2
+    (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("raypref: gpt"))
+    assert line == "raypref: gpt-4o-mini: none of 16 questions was answered (500 down); nothing was written"
+    assert not (hh / "judgements").exists()
+    server.fault = lambda question, n: None
+    assert main(command, flags) == 0
+    before = (hh / "judgements" / "gpt-4o-mini.json").read_bytes()
+    capsys.readouterr()
+    server.fault = lambda question, n: refusal(500, "down")
+    assert main(command, [*flags, "--max-tokens", "9"]) == 2
+    assert (
+        capsys.readouterr()
+        .err.rstrip()
+        .endswith("(500 down); nothing was written, the earlier judgement of 8 comparisons stands")
+    )
+    server.fault = lambda question, n: None
     server.judge = lambda prompt, a, b: "no idea"
-    assert main(command, words(hh, "--model", "shy", "--samples", "2")) == 0
-    assert {(s["win_rate"], s["left_out"]) for s in read(hh, "shy")["sections"]} == {(None, 2)}
+    assert main(command, [*flags, "--max-tokens", "9"]) == 2
+    assert "no answer could be read, such as 'no idea'; nothing was written, the earlier" in capsys.readouterr().err
+    assert (hh / "judgements" / "gpt-4o-mini.json").read_bytes() == before
+
+
+def test_one_that_lacks_answers_takes_no_fuller_ones_place(server, hh, capsys, monkeypatch):
+    tracked: list[list[str]] = []
+    monkeypatch.setattr("raypref.judge.track", lambda folder, run, made: tracked.append([*made]))
+    server.judge = better
+    path = hh / "judgements" / "gpt-4o-mini.json"
+    assert main(command, words(hh, "--samples", "2")) == 0 and tracked == [["gpt-4o-mini"]]
+    before = path.read_bytes()
+    server.fault = lambda question, n: refusal(400, "policy") if "helpful 0" in question else None
+    assert main(command, words(hh, "--samples", "2", "--max-tokens", "9")) == 1
+    err = capsys.readouterr().err
+    assert f"the earlier judgement of 8 comparisons stands: it rests on more answers (delete {path} to drop it)" in err
+    assert path.read_bytes() == before and len(tracked) == 1
+    # Of 120 questions 18 are refused (two were answered at first): 102 answers are more than 16.
+    assert main(command, words(hh, "--samples", "0")) == 1
+    assert "replaces the earlier judgement of 8 comparisons (samples 2)" in capsys.readouterr().err
+    assert read(hh, "gpt-4o-mini")["failed"] == 18 and len(tracked) == 2
+
+
+def test_a_whole_one_says_what_it_replaces(server, hh, capsys):
+    server.judge = better
+    for flags, said in (
+        (("--samples", "3"), ""),
+        (("--samples", "3"), ""),  # the same
+        (("--samples", "2"), "gpt-4o-mini: replaces the earlier judgement of 12 comparisons (samples 3)"),
+        (("--samples", "2", "--max-tokens", "9"), "replaces the earlier judgement of 8 comparisons (max_tokens 8)"),
+    ):
+        assert main(command, words(hh, *flags)) == 0
+        assert said in (err := capsys.readouterr().err) and ("replaces" in err) == bool(said)
+
+
+def test_equal_responses_are_a_tie_that_nobody_is_asked_for(server, tmp_path):
+    lines = [Response("p", c, "", False, "good", "good" if i else "bad") for i in range(2) for c in "ab"]
+    server.judge = better
+    folder = write(tmp_path / "run", lines, **{"data.source": "hh.jsonl"})
+    assert main(command, words(folder)) == 0 and len(server.asked) == 2
+    (section,) = read(folder, "gpt-4o-mini")["sections"]
+    assert (section["wins"], section["ties"], section["both_read"], section["agreement"]) == (2, 2, 2, 1.0)
+
+
+def test_clients_of_no_known_group_are_called_all(server, tmp_path, capsys):
+    lines = [
+        Response("p", c, "", away, "good", "bad") for away, clients in ((False, "ab"), (True, "c")) for c in clients
+    ]
+    server.judge = better
+    assert main(command, words(write(tmp_path / "run", lines, **{"data.source": "hh.jsonl"}))) == 0
+    shown = [line.split("  ")[0].strip() for line in capsys.readouterr().out.splitlines()]
+    assert "all" in shown and "all, unseen" in shown
 
 
 def test_questions_that_fail_are_told_of_and_asked_again_alone(server, hh, capsys):
@@ -175,7 +278,7 @@ def test_questions_that_fail_are_told_of_and_asked_again_alone(server, hh, capsy
     told = read(hh, "gpt-4o-mini")
     assert told["failed"] == 6 and [s["left_out"] for s in told["sections"]] == [0, 0, 3, 0]
     err = capsys.readouterr().err
-    assert "6 questions were not answered (400 content policy) and count as unparseable; type the same words" in err
+    assert "6 questions were not answered (400 content policy) and count as unread; type the same words" in err
     assert "neither A, B nor tie" not in err
     server.fault = lambda question, n: None
     assert main(command, flags) == 0
@@ -228,6 +331,9 @@ def test_reward_models_each_score_every_section(hh, tmp_path, capsys):
         ]
         for section in told["sections"]:
             assert section["difference"] == pytest.approx(section["ours"] - section["theirs"])
+            if section["unseen"]:  # one client
+                assert section["interval"] is None
+                continue
             low, high = section["interval"]
             assert low <= section["difference"] <= high and low < high
     assert "ours - theirs" in capsys.readouterr().out
@@ -253,9 +359,13 @@ def test_options_that_make_no_sense(hh, capsys, flags, said):
     ("content", "said"),
     [
         (None, "holds no responses.jsonl; give the folder of a finished policy run, which writes it"),
-        ("", "responses.jsonl, line 1: no comparison"),
-        ('{"prompt": "x"}\n', "responses.jsonl, line 1: no comparison (KeyError('client'))"),
-        ("7\n", "line 1: no comparison"),
+        (
+            "",
+            "responses.jsonl is empty; remove policy.json beside it, and raypref.rlhf with the same words writes both",
+        ),
+        ('{"prompt": "x"}\n', "responses.jsonl, line 1 lacks 'client', 'group', 'unseen', 'ours', 'theirs'; remove"),
+        ('{"prompt": "x', "responses.jsonl, line 1 is no JSON; remove"),
+        ("7\n", "responses.jsonl, line 1 is no JSON object; remove"),
     ],
 )
 def test_a_folder_without_comparisons_is_told_of_in_one_line(tmp_path, capsys, content, said):

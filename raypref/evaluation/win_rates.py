@@ -8,12 +8,13 @@ its objective's own options, and in what the table varies.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -49,7 +50,8 @@ WHERE = ("backend", "gpus_per_worker", "cpus_per_worker", "engine", "zero_stage"
 ANSWERS = ("temperature", "top_p", "max_new_tokens", "samples", "generation_batch")
 """Fields of `rlhf` that have a part in every policy; FedDPO's, which stage 1 trains, has no others."""
 CHANCE = ("samples", "seed", "url")
-"""Settings of a judge that change what it is asked, or where, but not who it is."""
+"""Settings of a judge that change what it is asked, or where, but not who it is: those of other settings are never in
+one table. Its wording, where one is asked for, is in its name."""
 ALL = "all"
 """Head of the clients of no known group."""
 
@@ -80,12 +82,16 @@ class Policy(Found):
         rlhf = {k: v for k, v in self.config.items() if k.startswith("rlhf.") and k not in none}
         return {} if self.config["objective"] == "dpo" else rlhf
 
+    @property
+    def computed(self) -> dict[str, Any]:
+        """What its responses depend on: as of any run, and how policies are trained and asked (`dpo.`, `rlhf.`)."""
+        asked = tuple(f"rlhf.{name}" for name in ANSWERS)
+        own = {k: v for k, v in self.config.items() if k.startswith(("dpo.", *asked))}
+        return json.loads(super().identity()) | own | self.training
+
     def identity(self, leave: Iterable[str] = ()) -> str:
-        """As of any run; but how policies are trained and asked (`dpo.`, `rlhf.`) counts."""
-        left, asked = set(leave), tuple(f"rlhf.{name}" for name in ANSWERS)
-        own = {k: v for k, v in self.config.items() if k.startswith(("dpo.", *asked))} | self.training
-        kept = {key: value for key, value in own.items() if key not in left}
-        return super().identity(left | set(own)) + json.dumps(kept, sort_keys=True)
+        left = set(leave)
+        return json.dumps({key: value for key, value in self.computed.items() if key not in left}, sort_keys=True)
 
     @property
     def judge(self) -> tuple[str, Mapping[str, Any]]:
@@ -111,14 +117,19 @@ def family(runs: Iterable[Policy], vary: Sequence[str] = ()) -> list[Policy]:
     for run in runs:
         free = [key for key in run.config if key.startswith(("variational.", *vary))]
         name, told = run.judge
-        who = {key: value for key, value in told["settings"].items() if key not in CHANCE}
-        common = run.identity(("seed", "algorithm", "objective", *free, *run.training)) + json.dumps([name, who])
+        common = run.identity(("seed", "algorithm", "objective", *free, *run.training))
+        common += json.dumps([name, _who(told)], sort_keys=True)
         families.setdefault(common, {}).setdefault(json.dumps(run.training, sort_keys=True), []).append(run)
     found: list[list[Policy]] = []
     for by_training in families.values():
         untrained = by_training.pop("{}", [])
         found += [[*own, *untrained] for own in by_training.values() or [[]]]
     return fullest(found, vary)
+
+
+def _who(judgement: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that tell judges of one name apart."""
+    return {key: value for key, value in judgement["settings"].items() if key not in CHANCE}
 
 
 def fullest(families: Iterable[list[Policy]], vary: Sequence[str] = ()) -> list[Policy]:
@@ -170,7 +181,7 @@ COUNT = ("data.group_sizes", "federation.cohort")
 def by_count(runs: Sequence[Policy], fold: Fold) -> Item:
     """S1 Table 1: a block of columns a number of clients, a block of rows a base model."""
     rows: list[Row] = []
-    for base, own in by_base(run for run in runs if not _unseen(run) and run.setting != "imbalanced").items():
+    for base, own in by_base(run for run in runs if _kind(run) == "even").items():
         dealt: dict[int, dict[str, list[Policy]]] = {}
         for run in family(own, COUNT):
             dealt.setdefault(run.clients, {}).setdefault(str([run.config[key] for key in COUNT]), []).append(run)
@@ -188,7 +199,7 @@ def by_count(runs: Sequence[Policy], fold: Fold) -> Item:
 def of_unseen(runs: Sequence[Policy], fold: Fold) -> Item:
     """S1 Table 2: clients that trained, and clients that took no part and only inferred their z."""
     rows: list[Row] = []
-    for base, own in by_base(run for run in runs if _unseen(run)).items():
+    for base, own in by_base(run for run in runs if _kind(run) == "unseen").items():
         rows += rows_of(family(own), lambda run: "", base)
     groups = _groups_of(rows)
     parts = [Part((g,), unseen, block) for unseen, block in ((False, "Seen"), (True, "Unseen")) for g in groups]
@@ -199,7 +210,7 @@ def of_unseen(runs: Sequence[Policy], fold: Fold) -> Item:
 def by_ratio(runs: Sequence[Policy], fold: Fold) -> Item:
     """S1 Table 3: a block of rows a division of the clients into groups of unequal size."""
     rows: list[Row] = []
-    for base, own in by_base(run for run in runs if not _unseen(run) and run.setting == "imbalanced").items():
+    for base, own in by_base(run for run in runs if _kind(run) == "uneven").items():
         kept = family(own, ("data.group_sizes",))
         for sizes in sorted({tuple(run.config["data.group_sizes"]) for run in kept}, reverse=True):
             of = [run for run in kept if tuple(run.config["data.group_sizes"]) == sizes]
@@ -211,9 +222,9 @@ def by_ratio(runs: Sequence[Policy], fold: Fold) -> Item:
 
 def ablation(runs: Sequence[Policy], fold: Fold) -> Item:
     """S1 Fig. 4: FedVPL, with either of FedVPA-GP's parts, and with both."""
-    fitting = [run for run in runs if run.config["objective"] == "variational" and run.config["algorithm"] in ABLATION]
+    fitting = [run for run in runs if _of_ablation(run)]
     rows: list[Row] = []
-    for base, own in by_base(run for run in fitting if not _unseen(run) and run.setting != "imbalanced").items():
+    for base, own in by_base(run for run in fitting if _kind(run) == "even").items():
         rows += rows_of(family(own), lambda run: "", base)
     missing = _lacking(rows, [NAMES[algorithm] for algorithm in ABLATION], "ablation")
     if len({row.label for row in rows}) < 2:  # one alone compares nothing
@@ -318,12 +329,65 @@ def _notes(rows: Sequence[Row]) -> list[str]:
     if _wins(told):
         words = f"Win rate in % of {on} and seed; a tie counts half."
         unread = sum(section["unparseable"] for section in sections)
-        words += f" {unread:,} answers could not be read." * bool(unread)
+        words += f" {unread:,} answers are missing or could not be read." * bool(unread)
     lines = [words]
     for base in sorted({run.config["model.base"] for run in runs}):
         own = [run for run in runs if run.config["model.base"] == base]
         lines.append(f"Stage 1: {describe(own)} {_stage2(own)}")
     return lines
+
+
+def remarks(item: Item, policies: Iterable[Policy]) -> Iterator[str]:
+    """What a reader of a table or figure must know: which policies were chosen, where there was a choice (`policies`
+    are all that it was made of), and where they were not judged on the same comparisons."""
+    shown = [run for run in item.runs if isinstance(run, Policy)]
+    if shown:
+        yield from _chosen(item, shown, policies)
+        yield from _unlike(item, shown)
+
+
+def _chosen(item: Item, shown: Sequence[Policy], policies: Iterable[Policy]) -> Iterator[str]:
+    judge, ids = shown[0].judge[0], {run.id for run in shown}
+    could = [run for run in policies if run.id not in ids and _kind(run) == _kind(shown[0])]
+    if item.name == "figure-win-rates":
+        could = [run for run in could if _of_ablation(run)]
+    here, there = ([_told_apart(run, judge) for run in runs] for runs in (shown, could))
+    chosen, left = [], []
+    for key in sorted({key for told in there for key in told}):
+        values, others = ({show(told[key]) for told in of if key in told} for of in (here, there))
+        if values and others - values:
+            chosen.append(f"{key} {' or '.join(sorted(values))}")
+            left.append(f"{key} {' or '.join(sorted(others - values))}")
+    if unjudged := sum(judge not in run.judgements for run in could):
+        left.append(f"{unjudged} not judged by {judge}")
+    if left:
+        words = f"{item.name} shows {len(shown)} of {len(shown) + len(could)} policies, judged by {judge}"
+        yield f"{', '.join([words, *chosen])}; left out: {', '.join(left)}"
+
+
+def _unlike(item: Item, shown: Sequence[Policy]) -> Iterator[str]:
+    counts: dict[tuple[str, bool, int], dict[int, dict[str, None]]] = {}
+    seeds: set[int] = set()
+    for run in shown:
+        told = run.judge[1]
+        seeds |= {told["settings"]["seed"]} if told["settings"]["samples"] else set()
+        for section in told["sections"]:
+            of = counts.setdefault((section["axis"], section["unseen"], run.clients), {})
+            of.setdefault(section["prompts"], {})[label(run.config)] = None
+    if uneven := [of for of in counts.values() if len(of) > 1]:
+        on = "; ".join(f"{prompts}: {', '.join(names)}" for prompts, names in sorted(uneven[0].items()))
+        yield f"{item.name}: policies were judged on different numbers of comparisons, such as of one group {on}"
+    if len(seeds) > 1:
+        drawn = ", ".join(map(str, sorted(seeds)))
+        yield f"{item.name}: policies were judged on comparisons that different seeds drew: {drawn}"
+
+
+def _told_apart(run: Policy, judge: str) -> dict[str, Any]:
+    """What may tell it from policies of another family, without what differs within one."""
+    within = ("seed", "algorithm", "objective", "variational.")
+    told = {key: value for key, value in run.computed.items() if not key.startswith(within)}
+    found = run.judgements.get(judge)
+    return told | ({f"judge's {key}": value for key, value in _who(found).items()} if found else {})
 
 
 def _stage2(runs: Sequence[Policy]) -> str:
@@ -357,8 +421,30 @@ def _groups_of(rows: Sequence[Row], place: str = "") -> list[str]:
     return sorted({section["axis"] for run in runs for section in run.judge[1]["sections"]})
 
 
-def _unseen(run: Policy) -> bool:
-    return bool(run.config["federation.unseen"])
+def _kind(run: Policy) -> Literal["unseen", "uneven", "even"]:
+    """Which table shows it: with unseen clients, with groups of unequal size, or neither."""
+    if run.config["federation.unseen"]:
+        return "unseen"
+    return "uneven" if run.setting == "imbalanced" else "even"
+
+
+def _of_ablation(run: Policy) -> bool:
+    return run.config["objective"] == "variational" and run.config["algorithm"] in ABLATION
+
+
+def method(params: Mapping[str, str]) -> str:
+    """What `Missing` calls the method of a policy of which nothing but its parameters is known."""
+    return label({"objective": "", **params, "variational.form": ""})
+
+
+def shows(name: str, params: Mapping[str, str]) -> bool:
+    """Whether a policy of these parameters would be in the item of this name."""
+    sizes = set(re.findall(r"\d+", params.get("data.group_sizes", "")))
+    uneven = len(sizes) > 1 and params.get("data.source", "synthetic") == "synthetic"
+    kind = "unseen" if params.get("federation.unseen", "0") != "0" else "uneven" if uneven else "even"
+    if name == "figure-win-rates" and params.get("algorithm") not in ABLATION:
+        return False
+    return kind == {"win-rates-unseen": "unseen", "win-rates-ratio": "uneven"}.get(name, "even")
 
 
 def _wins(judgement: Mapping[str, Any]) -> bool:

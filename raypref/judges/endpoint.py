@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,14 +74,15 @@ class Asked:
     failed: dict[str, str]
     """Question -> why there is none."""
     calls: int
-    """Questions that were not in the cache."""
+    """Questions without a readable answer in the cache."""
     cached: int
     """Those that were."""
     url: str
 
     @property
     def tokens(self) -> tuple[int, int]:
-        """Read and written for all answers, as the server counts, whenever they were asked for."""
+        """Read and written for all answers, as the server counts, whenever they were asked for; of those asked for
+        again, the last."""
         return sum(a.tokens_in for a in self.answers.values()), sum(a.tokens_out for a in self.answers.values())
 
 
@@ -137,8 +138,13 @@ def estimate(questions: Sequence[str], options: EndpointOptions) -> tuple[float,
     return read, written, cost(read, written, options)
 
 
-def ask(questions: Sequence[str], options: EndpointOptions) -> Asked:
+def ask(
+    questions: Sequence[str], options: EndpointOptions, readable: Callable[[str], bool] = lambda text: True
+) -> Asked:
     """Answers to all of them: what the cache holds, then what the endpoint says; nothing is asked in a dry run.
+
+    readable: whether an answer of the cache says anything. One that does not is asked for again: temperature 0 makes
+    answers alike, not equal (batches differ, servers change), and each repeat pays for those that still say nothing.
 
     Raises `UserError` before any call where the estimate is above `options.max_cost` or a key is missing, and where the
     endpoint refuses for good; what has come by then is in the cache.
@@ -147,9 +153,12 @@ def ask(questions: Sequence[str], options: EndpointOptions) -> Asked:
     cache = Cache(options.cache, write=not options.dry_run)
     url, secret = address(keyless=True)
     key_of = {question: key(url, options.model, options.max_tokens, question) for question in questions}
-    missing = [question for question in key_of if key_of[question] not in cache.held]
+    held = {question: cache.held[k] for question, k in key_of.items() if k in cache.held}
+    missing = [question for question in key_of if question not in held or not readable(held[question].text)]
+    again = sum(question in held for question in missing)
     read, written, most = estimate(missing, options)
-    console.say(f"{len(key_of):,} questions, {len(key_of) - len(missing):,} of them answered before ({cache.path})")
+    unread = f"; {again:,} answers that could not be read are asked for again" * bool(again)
+    console.say(f"{len(key_of):,} questions, {len(held) - again:,} of them answered before ({cache.path}){unread}")
     if missing:
         console.say(
             f"{len(missing):,} calls of {options.model} at {url}: about {read:,.0f} tokens in and at most "
@@ -176,7 +185,7 @@ def ask(questions: Sequence[str], options: EndpointOptions) -> Asked:
             options.per_minute,
         )
         failed = ask_all(missing, asking, options.threads, client.url, "answers", len(key_of) - len(missing))
-    answers = {question: cache.held[k] for question, k in key_of.items() if k in cache.held}
+    answers = {q: cache.held[k] for q, k in key_of.items() if k in cache.held and q not in failed}
     return Asked(answers, failed, len(missing), len(key_of) - len(missing), url)
 
 

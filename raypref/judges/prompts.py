@@ -33,10 +33,16 @@ def fill(name: Variant, prompt: str, a: str, b: str) -> str:
 MARKS = re.compile(r"[*_`#\"“”'‘’()\[\]{}<>]+")
 """What may surround a letter without meaning anything: Markdown, quotes, brackets."""
 
-SAID = r"(?:(?:my|the|your|final|better)\s+)*(?:choice|answer|verdict|winner|response)(?:\s+is)?\s*[:=]?\s*"
+BETTER = r"(?:better|best|more\s+(?:helpful|harmless)(?:\s+and\s+harmless)?)"
+THING = r"(?:one|choice|option|answer|response)"
+NAMED = rf"(?:{BETTER}\s+one|choice|answer|verdict|winner|response)"
+SAID = rf"(?:(?:my|the|your|final|{BETTER})\s+)*{NAMED}(?:\s+is)?\s*[:=]?\s*"
+I_SAY = r"i\s+(?:(?:would|d)\s+)?(?:choose|pick|prefer)\s+"
+I_THINK = r"(?:i\s+(?:think|believe)\s+(?:that\s+)?)?"
 CHOICE = re.compile(
-    rf"(?i:{SAID}|i\s+(?:choose|pick|prefer)\s+)?(?i:(?:response|option)\s+)?([AB])(?i:\s+is\s+better)?"
-    r"(?:\s*[.,:;!\-–—\n](.*))?",
+    rf"(?i:{I_THINK}(?:{SAID}|{I_SAY})?(?:(?:response|option)\s+)?)(?P<choice>[AB])"
+    rf"(?i:\s+is\s+(?:the\s+)?{BETTER}(?:\s+{THING})?(?:\s+than\s+(?:(?:response|option)\s+)?(?P<beaten>[AB]))?)?"
+    r"(?:\s*[.,:;!\-–—\n](?P<rest>.*))?",
     re.S,
 )
 TIE = re.compile(rf"(?:{SAID})?(?:(?:it\s*s|it\s+is|this\s+is)\s+)?(?:an?\s+)?(?:tie|draw)[.!]?", re.I)
@@ -45,8 +51,9 @@ TIE = re.compile(rf"(?:{SAID})?(?:(?:it\s*s|it\s+is|this\s+is)\s+)?(?:an?\s+)?(?
 def parse(answer: str) -> Said:
     """What an answer says: a single capital letter, alone or in an obvious form, or a tie, which it must call so.
 
-    `A`, `**B**`, `A.`, `RESPONSE A`, `Choice: B`, `The better response is A`, `A: it is shorter`; not `a`, `A or B`,
-    `A, although B is shorter` (both letters stand there), nor a sentence that begins with an article.
+    `A`, `**B**`, `A.`, `RESPONSE A`, `Choice: B`, `The better one is A`, `A is the better response`, `A is better than
+    B`, `A: it is shorter`; not `a`, `A or B`, `A, although B is shorter` (both letters stand there), nor a sentence
+    that begins with an article.
     """
     text = MARKS.sub(" ", answer).strip()
     if TIE.fullmatch(text):
@@ -54,5 +61,7 @@ def parse(answer: str) -> Said:
     found = CHOICE.fullmatch(text)
     if found is None:
         return "unparseable"
-    choice, other = ("A", "B") if found[1] == "A" else ("B", "A")
-    return "unparseable" if re.search(rf"\b{other}\b", found[2] or "") else choice  # type: ignore[return-value]
+    choice, other = ("A", "B") if found["choice"] == "A" else ("B", "A")
+    if found["beaten"] not in (None, other) or re.search(rf"\b{other}\b", found["rest"] or ""):
+        return "unparseable"
+    return choice  # type: ignore[return-value]

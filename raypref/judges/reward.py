@@ -114,7 +114,7 @@ def summary(
         "ours": float(ours.mean()),
         "theirs": float(theirs.mean()),
         "difference": float(gap.mean()),
-        "interval": list(interval(gap.tolist(), clients, seed, section)),
+        "interval": interval(gap.tolist(), clients, seed, section),
         "scores": gap.tolist(),
         "client_of": clients,
     }

@@ -30,23 +30,34 @@ def score(verdicts: Sequence[Verdict]) -> float | None:
     return {"ours": 1.0, "theirs": 0.0}.get(min(told), 0.5) if len(told) == 1 else 0.5
 
 
-def agreement(comparisons: Sequence[Sequence[Verdict]]) -> float | None:
-    """Share of the comparisons with two parseable answers whose orders say the same; None without any."""
-    both = [c for c in comparisons if len(c) == 2 and "unparseable" not in c]
-    return float(np.mean([first == second for first, second in both])) if both else None
+def orders(comparisons: Sequence[Sequence[Verdict]]) -> dict[str, Any]:
+    """What the two orders have to do with each other, ours being A in the first and B in the second.
+
+    `both_read` counts the comparisons of which both answers can be read; on the share `agreement` of them both say the
+    same (None without any), on `always_A` (`always_B`) of them the judge prefers A (B) in both.
+    """
+    both = Counter((c[0], c[1]) for c in comparisons if len(c) == 2 and "unparseable" not in c)
+    n = both.total()
+    return {
+        "both_read": n,
+        "agreement": sum(count for (first, second), count in both.items() if first == second) / n if n else None,
+        "always_A": both["ours", "theirs"],
+        "always_B": both["theirs", "ours"],
+    }
 
 
 def interval(
     values: Sequence[float], clients: Sequence[str], seed: int = 0, section: str = "", level: float = 0.95
-) -> tuple[float, float]:
-    """Percentile bootstrap interval of the mean of `values`, which come in clusters: `clients[i]` is whose i is.
+) -> list[float] | None:
+    """[low, high] of the mean of `values` by percentile bootstrap; they come in clusters: `clients[i]` is whose i is.
 
     Clients are redrawn, then values within each drawn client; a draw's mean is over all its values. Prompts of one
     client are alike, so that redrawing values alone is too narrow; redrawing whole clients alone is so for the few
     clients that a section has: of five clients with six prompts each its 95 % interval holds the true mean in 84 to
-    88 % of simulated samples, this one in 93 to 98 %. With one client, or one value each, all three are the plain
-    bootstrap. Values that are all equal give it no width. It holds the spread over clients and prompts of one run, not
-    that over seeds.
+    88 % of simulated samples, this one in 93 to 98 %. With one value each all three are the plain bootstrap. It holds
+    the spread over clients and prompts of one run, not that over seeds. None where redrawing shows no spread, which is
+    not to say that there is none: of one client nothing is known of others, and values that are all equal would give
+    an interval without width.
 
     section: names what else under this seed must not share its draws.
 
@@ -54,6 +65,8 @@ def interval(
     """
     if not len(values) or len(values) != len(clients):
         raise ValueError(f"{len(values)} values of {len(clients)} clients")
+    if len(set(clients)) < 2 or min(values) == max(values):
+        return None
     generator = stream(seed, f"judgement interval {section}")
     of = np.asarray(values, dtype=np.float64)
     owner = np.asarray(clients)
@@ -66,7 +79,7 @@ def interval(
         total += generator.multinomial(n, np.full(len(own), 1 / len(own))) @ own
         count += n
     low, high = np.quantile(total / count, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
+    return [float(low), float(high)]
 
 
 def summary(
@@ -74,9 +87,10 @@ def summary(
 ) -> dict[str, Any]:
     """The numbers of one section, JSON-able: all comparisons of one axis by clients that were all seen, or all unseen.
 
-    comparisons: the verdicts of each, one an order. clients: whose each is. `prompts` and `clients` count what was
-    judged; `unparseable` counts answers, `left_out` comparisons without any that can be read, which have no part in
-    `win_rate` (the mean of `scores`; `client_of` says whose each is), None where none is left, nor in `interval`.
+    comparisons: the verdicts of each, one an order. clients: whose each is. Comparisons are counted, one a prompt:
+    `wins`, `losses`, `ties` and `left_out`, those without any answer that can be read, are all `prompts`; answers are
+    in `unparseable` alone. `win_rate` is the mean of `scores` (`client_of` says whose each is), in which what is left
+    out has no part, None where none is left; so is `interval`, which may be None besides. The rest is of `orders`.
     """
     found = [(score(verdicts), client) for verdicts, client in zip(comparisons, clients, strict=True)]
     kept = [(value, client) for value, client in found if value is not None]
@@ -88,11 +102,11 @@ def summary(
         "wins": counts[1.0],
         "losses": counts[0.0],
         "ties": counts[0.5],
-        "unparseable": sum(verdict == "unparseable" for verdicts in comparisons for verdict in verdicts),
         "left_out": len(found) - len(kept),
-        "agreement": agreement(comparisons),
+        "unparseable": sum(verdict == "unparseable" for verdicts in comparisons for verdict in verdicts),
+        **orders(comparisons),
         "win_rate": float(np.mean(scores)) if scores else None,
-        "interval": list(interval(scores, client_of, seed, section)) if scores else None,
+        "interval": interval(scores, client_of, seed, section) if scores else None,
         "scores": scores,
         "client_of": client_of,
     }

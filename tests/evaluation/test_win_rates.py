@@ -115,6 +115,66 @@ def test_one_table_has_one_judge():
     assert "Reward scores by reward-h" in told.title and "by reward-h (OWNER/h)" in told.notes[0]
 
 
+def test_where_there_was_a_choice_of_policies_it_is_told():
+    runs = [policy(HALF, HALF, **DPO), *(policy(ALL, ALL, **how, **{"rlhf.rounds": 7}) for how in (VPL, GP))]
+    other = [policy(ALL, ALL, **GP), policy(ALL, ALL, **GP, **{"data.group_sizes": (7, 3)})]
+
+    def remarks(policies):
+        return [*win_rates.remarks(drawn(win_rates.by_count, policies), policies)]
+
+    assert remarks(runs) == []
+    words = "win-rates shows 3 of 4 policies, judged by style"
+    assert remarks([*runs, *other]) == [f"{words}, rlhf.rounds 7; left out: rlhf.rounds 25"]
+    elsewhere = [replace(run, judgements={"gpt-4o": run.judgements["style"]}) for run in other]
+    assert remarks([*runs, *elsewhere]) == [f"{words}, rlhf.rounds 7; left out: rlhf.rounds 25, 1 not judged by style"]
+
+    def by(model_tokens, run):  # the same judge, but it may write so much: never in one table
+        return replace(run, judgements={"gpt": {**run.judgements["style"], "settings": model_tokens}})
+
+    few, many = ({"samples": 0, "seed": 0, "max_tokens": n} for n in (8, 64))
+    told = [by(few, runs[1]), by(few, runs[2]), by(many, replace(runs[0], started=9))]
+    assert remarks(told) == [
+        "win-rates shows 2 of 3 policies, judged by gpt, judge's max_tokens 8; left out: judge's max_tokens 64"
+    ]
+
+
+def test_policies_that_were_not_judged_on_the_same_comparisons_are_told_of():
+    """Of FedVPL's four, of FedVPA-GP's two helpful prompts; seeds of the sample matter where it is one."""
+    runs = [policy(HALF, HALF, **VPL), policy(ALL[:2], HALF, **GP)]
+    assert [*win_rates.remarks(drawn(win_rates.by_count, runs), runs)] == [
+        "win-rates: policies were judged on different numbers of comparisons, such as of one group 2: FedVPA-GP "
+        "(conditioned); 4: FedVPL (conditioned)"
+    ]
+    for samples, lines in (
+        (0, []),
+        (4, ["win-rates: policies were judged on comparisons that different seeds drew: 0, 1"]),
+    ):
+        runs = [
+            replace(run, judgements={"style": {**run.judgements["style"], "settings": {"samples": samples, "seed": s}}})
+            for s, run in enumerate(policy(HALF, HALF, **how) for how in (VPL, GP))
+        ]
+        assert [*win_rates.remarks(drawn(win_rates.by_count, runs), runs)] == lines
+
+
+@pytest.mark.parametrize(
+    ("params", "items"),
+    [
+        ({"algorithm": "fedvpl"}, {"win-rates", "figure-win-rates"}),
+        ({"algorithm": "fedbiscuit", "data.group_sizes": "(5, 5)"}, {"win-rates"}),
+        ({"algorithm": "fedvpl", "data.group_sizes": "(7, 3)"}, {"win-rates-ratio"}),
+        ({"algorithm": "fedvpl", "data.group_sizes": "(7, 3)", "federation.unseen": "5"}, {"win-rates-unseen"}),
+        (
+            {"algorithm": "fedavg", "objective": "dpo", "data.source": "hh.jsonl", "data.group_sizes": "(7, 3)"},
+            {"win-rates"},
+        ),
+    ],
+)
+def test_where_a_policy_would_be_by_its_parameters(params, items):
+    names = ("win-rates", "win-rates-unseen", "win-rates-ratio", "figure-win-rates")
+    assert {name for name in names if win_rates.shows(name, params)} == items
+    assert win_rates.method(params) in ("FedVPL", "FedBiscuit", "FedDPO")
+
+
 def test_of_two_cohorts_for_as_many_clients_one_is_shown():
     runs = [policy(HALF, HALF, **how, **FIFTY) for how in (VPL, GP)]
     runs.append(policy(ALL, ALL, **GP, **FIFTY | {"federation.cohort": 3}, started=9))

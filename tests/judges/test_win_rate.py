@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raypref.judges.win_rate import agreement, interval, score, summary
+from raypref.judges.win_rate import interval, orders, score, summary
 
 VERDICTS = st.sampled_from(["ours", "theirs", "tie", "unparseable"])
 SWAP = {"ours": "theirs", "theirs": "ours", "tie": "tie", "unparseable": "unparseable"}
@@ -41,6 +43,8 @@ def test_changing_sides_turns_the_win_rate_round(comparisons):
     assert here["wins"] + here["losses"] + here["ties"] + here["left_out"] == here["prompts"] == len(comparisons)
     if here["win_rate"] is not None:
         assert here["win_rate"] + there["win_rate"] == pytest.approx(1.0)
+    assert (here["interval"] is None) == (there["interval"] is None)
+    if here["interval"] is not None:
         low, high = here["interval"]
         assert 0.0 <= low <= high <= 1.0
 
@@ -69,19 +73,32 @@ def test_a_section_in_which_nothing_can_be_read():
 
 
 def test_orders_agree_only_where_there_are_two():
-    assert agreement([("ours",), ("tie",)]) is None
-    assert agreement([("ours", "ours"), ("ours", "tie")]) == 0.5
+    assert orders([("ours",), ("tie",), ("ours", "unparseable")]) == {
+        "both_read": 0,
+        "agreement": None,
+        "always_A": 0,
+        "always_B": 0,
+    }
+    # Ours is A first: preferred there and not as B, A is what is preferred.
+    told = orders([("ours", "theirs"), ("ours", "theirs"), ("theirs", "ours"), ("ours", "ours"), ("ours", "tie")])
+    assert told == {"both_read": 5, "agreement": 0.2, "always_A": 2, "always_B": 1}
 
 
-def test_the_interval_of_one_client_is_the_plain_bootstrap():
+def test_the_interval_of_one_value_each_is_the_plain_bootstrap():
     values = [1.0] * 30 + [0.0] * 10
-    low, high = interval(values, ["a"] * 40)
     # Binomial(40, 3/4) / 40: its 2.5 % and 97.5 % points are 24 / 40 and 35 / 40.
-    assert (low, high) == (pytest.approx(24 / 40, abs=0.026), pytest.approx(35 / 40, abs=0.026))
-    assert interval(values, [f"c{i}" for i in range(40)]) == (
+    assert interval(values, [f"c{i}" for i in range(40)]) == [
         pytest.approx(24 / 40, abs=0.026),
         pytest.approx(35 / 40, abs=0.026),
-    )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "clients"), [([1.0, 0.0] * 10, ["a"] * 20), ([0.5], ["a"]), ([1.0] * 20, ["a", "b"] * 10)]
+)
+def test_where_redrawing_shows_no_spread_there_is_no_interval(values, clients):
+    """One client says nothing of others, and [100, 100] would say that the rate is known for sure."""
+    assert interval(values, clients) is None
 
 
 def test_clients_of_one_opinion_count_as_one_each():
@@ -91,7 +108,8 @@ def test_clients_of_one_opinion_count_as_one_each():
     once = interval(ends, names)
     many = interval(np.repeat(ends, 20), np.repeat(names, 20).tolist())
     assert once[1] - once[0] > 0.5 and many == pytest.approx(once, abs=0.101)
-    assert interval(np.repeat(ends, 20), ["one"] * 200)[1] - interval(np.repeat(ends, 20), ["one"] * 200)[0] < 0.2
+    low, high = interval(np.repeat(ends, 20), [f"d{i}" for i in range(200)])  # were they 200 clients
+    assert high - low < 0.2
 
 
 def test_few_clients_without_a_difference_still_have_a_spread():
@@ -103,7 +121,7 @@ def test_few_clients_without_a_difference_still_have_a_spread():
 def test_the_interval_is_the_seeds_and_the_sections():
     values, clients = [0.0, 0.5, 1.0, 1.0, 0.5, 0.0, 1.0], list("aabbccc")
     assert interval(values, clients) == interval(values, clients)
-    draws = {interval(np.random.default_rng(1).random(50), ["a"] * 50, seed, s) for seed in (0, 1) for s in "ab"}
+    draws = {tuple(interval(np.random.default_rng(1).random(50), ["a", "b"] * 25, *of)) for of in product((0, 1), "ab")}
     assert len(draws) == 4
     with pytest.raises(ValueError, match="0 values"):
         interval([], [])
