@@ -538,7 +538,9 @@ def validate(config: RunConfig) -> None:
         if number < 1:
             raise UserError(f"{name} is {number}; it must be at least 1")
     if config.rlhf.workers > 1 and config.rlhf.backend == "local":
-        raise UserError(f"rlhf.workers is {config.rlhf.workers}, and one process is one; add --rlhf.backend ray")
+        raise UserError(
+            f"rlhf.workers is {config.rlhf.workers}, but rlhf.backend local is one process; add --rlhf.backend ray"
+        )
     if list(p.marks) != sorted(set(p.marks)) or not p.marks or p.marks[0] < 0:
         raise UserError(f"personalization.marks is {p.marks}; give rising step counts such as 0 10 20")
     if list(config.diagnostics.marks) != sorted(set(config.diagnostics.marks) & set(p.marks)):

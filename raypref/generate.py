@@ -82,15 +82,20 @@ def command(argv: list[str]) -> int:
         for line in remarks(policy, prompt, sampling.max_new_tokens):
             console.note(f"note: prompt {i + 1}: {line}")
         if several:
-            console.say(f"prompt: {prompt}")
+            console.say(labelled("prompt", prompt))
         asked = [prompt] * options.n
         given = None if z is None else z.expand(options.n, -1)
         for text in policy.generate(tensors["row"], asked, given, sampling, options.seed + i).texts:
-            console.say(f"response: {text}" if several else text)
+            console.say(labelled("response", text) if several else text)
         if options.frozen:
             for text in policy.generate(None, asked, None, sampling, options.seed + i).texts:
-                console.say(f"frozen: {text}")
+                console.say(labelled("frozen", text))
     return 0
+
+
+def labelled(what: str, text: str) -> str:
+    """`what: text`, its further lines set in, so that each line that is not begins something."""
+    return f"{what}: {text}".replace("\n", "\n  ")
 
 
 def check(options: Options) -> None:
@@ -114,9 +119,13 @@ def prompts(options: Options) -> Iterator[str]:
     if sys.stdin.isatty():
         console.note("a prompt a line; Ctrl-D ends")
     none = True
-    for prompt in filter(None, map(str.strip, sys.stdin)):
-        yield prompt
-        none = False
+    try:
+        for prompt in filter(None, map(str.strip, sys.stdin)):
+            prompt.encode()  # what some locales let through
+            yield prompt
+            none = False
+    except UnicodeError:
+        raise UserError("standard input is not UTF-8; convert it first, as with iconv") from None
     if none:
         raise UserError("there is no --prompt, and no line on standard input; give either")
 

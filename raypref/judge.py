@@ -63,8 +63,12 @@ def command(argv: list[str]) -> int:
     from raypref.evaluation import tables
 
     folder = locate.folder(options.run)
-
+    if not (folder / responses.FILE).exists():
+        locate.policy(options.run)  # which says what it is instead
     by = options.by or kind(folder, options)
+    if options.endpoint.dry_run and by != "endpoint":
+        console.say(f"judging by {by} asks nobody and costs nothing; the same words without --dry-run do it")
+        return 0
     each = [options]
     if by == "reward":
         each = [
@@ -144,21 +148,20 @@ def judged(folder: Path, options: Options) -> dict[str, Any]:
 def keep(folder: Path, judgement: Mapping[str, Any]) -> bool:
     """Write a judgement in place of the judge's earlier one, which is told of where it was another; whether it was.
 
-    One that lacks answers never takes the place of one that rests on more of them, and one without any readable answer
-    is none: `UserError`.
+    One that leaves comparisons out never takes the place of one that decided more, and one that leaves out all is none:
+    `UserError`.
     """
     path = path_of(folder, judgement["judge"])
     old = checkpoint.read_json(path) if path.exists() else None
     there = "" if old is None else f"the earlier judgement of {comparisons(old):,} comparisons"
-    if not any(section["scores"] for section in judgement["sections"]):
-        why = f"no answer could be read, such as {judgement['unread']!r}"
+    if not decided(judgement):
+        why = f"no comparison has two answers that can be read, such as {judgement['unread']!r}"
         if judgement.get("failed"):
-            why = f"none of {judgement['failed']:,} questions was answered ({judgement['why']})"
+            why = f"{judgement['failed']:,} questions were not answered ({judgement['why']})"
         raise UserError(f"{judgement['judge']}: {why}; nothing was written{there and f', {there} stands'}")
     if old is not None:
-        lacks = sum(section.get("unparseable", 0) for section in judgement["sections"])
-        if lacks and answers(judgement) < answers(old):
-            console.warn(f"{judgement['judge']}: {there} stands: it rests on more answers (delete {path} to drop it)")
+        if decided(judgement) < min(decided(old), comparisons(judgement)):
+            console.warn(f"{judgement['judge']}: {there} stands: it left out fewer (delete {path} to drop it)")
             return False
         new, was = judgement["settings"], old["settings"]
         if new != was or comparisons(old) != comparisons(judgement):
@@ -173,9 +176,9 @@ def comparisons(judgement: Mapping[str, Any]) -> int:
     return sum(section["prompts"] for section in judgement["sections"])
 
 
-def answers(judgement: Mapping[str, Any]) -> int:
-    """How many could be read, of an endpoint, which gives two a comparison."""
-    return 2 * comparisons(judgement) - sum(section["unparseable"] for section in judgement["sections"])
+def decided(judgement: Mapping[str, Any]) -> int:
+    """How many of them were not left out."""
+    return sum(len(section["scores"]) for section in judgement["sections"])
 
 
 def path_of(folder: Path, judge: str) -> Path:

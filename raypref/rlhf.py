@@ -70,7 +70,7 @@ def command(argv: list[str]) -> int:
 
     from raypref.evaluation import tables
     from raypref.judge import table
-    from raypref.policy.follow import configured, policy_key
+    from raypref.policy.follow import WHERE, configured, policy_key
     from raypref.policy.task import gather
 
     wanted = RunConfig(dpo=options.dpo, rlhf=options.rlhf)
@@ -83,11 +83,17 @@ def command(argv: list[str]) -> int:
     for i, (run, task, folder) in enumerate(todo):
         before = ", finished before" * (folder / "policy.json").exists()
         console.say(f"{i + 1} of {len(todo)}, {run.config.method} seed {run.config.seed}{before}: {folder}")
+        if before:
+            held = from_dict(checkpoint.read_json(folder / "config.json")).rlhf
+            for name in WHERE:
+                if (then := getattr(held, name)) != getattr(options.rlhf, name) and task.trains:
+                    console.say(f"note: it was trained with rlhf.{name} {then}; another changes no more than rounding")
         for judgement in trained(run, task, folder, to, options):
             console.say(tables.terminal(table(judgement)))
             console.say("")
-    if task.config.data.source != "synthetic":
-        console.say(f"judge them: python -m raypref.judge {folder}")
+    for _, task, folder in todo:
+        if task.config.data.source != "synthetic":
+            console.say(f"judge it: python -m raypref.judge {folder}")
     if to:
         console.say(f"tracked: mlflow ui --backend-store-uri {to.uri}")
     return 0

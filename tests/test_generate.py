@@ -49,12 +49,20 @@ def test_each_prompt_is_told_before_its_responses(policy, capsys):
     assert [mark.rstrip(":") for mark in marks] == ["prompt", "response", "response", "frozen", "frozen"]
 
 
+def test_further_lines_are_set_in():
+    assert generate.labelled("prompt", "a\nprompt: b") == "prompt: a\n  prompt: b"
+
+
 def test_prompts_from_standard_input(policy, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("\nWhat is tea?\n  \nWhy?\n"))
     out, err = answered(policy, capsys)
     asked = [line for line in out.splitlines() if line.startswith("prompt: ")]
     assert asked == ["prompt: What is tea?", "prompt: Why?"]
     assert err == []
+    for text in (io.TextIOWrapper(io.BytesIO(b"\xff\n"), encoding="utf-8"), io.StringIO("\udcff")):
+        monkeypatch.setattr("sys.stdin", text)
+        with pytest.raises(UserError, match="standard input is not UTF-8"):
+            answered(policy, capsys)
     monkeypatch.setattr("sys.stdin", io.StringIO(" \n"))
     with pytest.raises(UserError, match="there is no --prompt, and no line on standard input"):
         answered(policy, capsys)

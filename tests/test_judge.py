@@ -160,20 +160,21 @@ def test_a_judge_that_prefers_a_position_ends_at_one_half(server, hh, capsys, al
 
 
 def test_what_cannot_be_read_is_counted(server, hh, capsys):
-    """In the second order (ours is B) of good answers it cannot say; of bad ones it never can."""
-    server.judge = lambda prompt, a, b: "A" if a == "good" else "Both are fine."
+    """Of each client's last prompt one order has no verdict: the other alone does not decide. 4 of 9 are won."""
+    server.judge = lambda prompt, a, b: (
+        "Both are fine." if prompt.endswith("9") and a == "bad" else better(prompt, a, b)
+    )
     assert main(command, words(hh, "--samples", "0")) == 0
     for section in read(hh, "gpt-4o-mini")["sections"]:
-        n = section["prompts"]  # one answer of each is read: it prefers the good response
-        assert (section["unparseable"], section["left_out"], section["agreement"]) == (n, 0, None)
-        assert section["win_rate"] == 0.4
+        assert section["unparseable"] == section["left_out"] == section["clients"] == section["prompts"] // 10
+        assert section["agreement"] == 1.0 and section["win_rate"] == pytest.approx(4 / 9)
     said, err = capsys.readouterr()
-    assert "60 answers say neither A, B nor tie, such as 'Both are fine.'" in err
+    assert "6 answers say neither A, B nor tie, such as 'Both are fine.'" in err
     heads, _, first, *_ = said[said.index("axis") :].splitlines()
     assert re.split("  +", heads.strip())[2:] == [
         *("wins", "losses", "ties", "left out", "prompts", "clients", "unread answers", "orders agree %")
     ]
-    assert first.split()[-8:] == ["8", "12", "0", "0", "20", "2", "20", "–"]
+    assert first.split()[-8:] == ["8", "10", "0", "2", "20", "2", "2", "100.0"]
 
 
 def test_what_cannot_be_read_is_asked_for_again(server, hh, capsys):
@@ -201,7 +202,7 @@ def test_without_any_answer_nothing_is_written_and_the_earlier_one_stands(server
     flags = words(hh, "--attempts", "1", "--samples", "2")
     assert main(command, flags) == 2
     (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("raypref: gpt"))
-    assert line == "raypref: gpt-4o-mini: none of 16 questions was answered (500 down); nothing was written"
+    assert line == "raypref: gpt-4o-mini: 16 questions were not answered (500 down); nothing was written"
     assert not (hh / "judgements").exists()
     server.fault = lambda question, n: None
     assert main(command, flags) == 0
@@ -217,7 +218,10 @@ def test_without_any_answer_nothing_is_written_and_the_earlier_one_stands(server
     server.fault = lambda question, n: None
     server.judge = lambda prompt, a, b: "no idea"
     assert main(command, [*flags, "--max-tokens", "9"]) == 2
-    assert "no answer could be read, such as 'no idea'; nothing was written, the earlier" in capsys.readouterr().err
+    assert (
+        "no comparison has two answers that can be read, such as 'no idea'; nothing was written, the earlier"
+        in capsys.readouterr().err
+    )
     assert (hh / "judgements" / "gpt-4o-mini.json").read_bytes() == before
 
 
@@ -231,9 +235,9 @@ def test_one_that_lacks_answers_takes_no_fuller_ones_place(server, hh, capsys, m
     server.fault = lambda question, n: refusal(400, "policy") if "helpful 0" in question else None
     assert main(command, words(hh, "--samples", "2", "--max-tokens", "9")) == 1
     err = capsys.readouterr().err
-    assert f"the earlier judgement of 8 comparisons stands: it rests on more answers (delete {path} to drop it)" in err
+    assert f"the earlier judgement of 8 comparisons stands: it left out fewer (delete {path} to drop it)" in err
     assert path.read_bytes() == before and len(tracked) == 1
-    # Of 120 questions 18 are refused (two were answered at first): 102 answers are more than 16.
+    # Of 120 questions 18 are refused (two were answered at first), of ten comparisons nine: 51 decided are more than 8.
     assert main(command, words(hh, "--samples", "0")) == 1
     assert "replaces the earlier judgement of 8 comparisons (samples 2)" in capsys.readouterr().err
     assert read(hh, "gpt-4o-mini")["failed"] == 18 and len(tracked) == 2
@@ -358,7 +362,7 @@ def test_options_that_make_no_sense(hh, capsys, flags, said):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (None, "holds no responses.jsonl; give the folder of a finished policy run, which writes it"),
+        (None, "holds no finished policy (no policy.json); python -m raypref.rlhf makes one"),
         (
             "",
             "responses.jsonl is empty; remove policy.json beside it, and raypref.rlhf with the same words writes both",
@@ -381,7 +385,7 @@ def test_a_folder_without_comparisons_is_told_of_in_one_line(tmp_path, capsys, c
 def test_where_there_is_no_run(tmp_path, capsys):
     for argv, said in (
         ([str(tmp_path / "none")], "there is no such folder"),
-        ([str(tmp_path)], "holds no config.json"),
+        ([str(tmp_path)], "holds no finished policy (no policy.json)"),
         (["--by", "style"], "RUN comes first"),
     ):
         assert main(command, argv) == 2
@@ -414,3 +418,9 @@ def test_samples_are_drawn_evenly_over_clients_and_larger_ones_hold_smaller_ones
         assert held <= set(drawn)
         held = set(drawn)
     assert responses.sections(lines, 10, 0) == responses.sections(lines, 10, 0) != responses.sections(lines, 10, 1)
+
+
+def test_a_dry_run_of_a_judge_that_costs_nothing_changes_nothing(styled, capsys):
+    assert main(command, [str(styled), "--samples", "2", "--dry-run"]) == 0
+    assert "judging by style asks nobody and costs nothing" in capsys.readouterr().out
+    assert not (styled / "judgements").exists()

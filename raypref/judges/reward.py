@@ -56,9 +56,12 @@ class Scorer:
         import torch
         from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+        from raypref.models.selector import model_path
+
         for name, number in (("batch", options.batch), ("max-length", options.max_length)):
             if number < 1:
                 raise UserError(f"--{name} is {number}; it must be at least 1")
+        identity = model_path(identity, "--reward-model ")
         try:
             self._tokenizer: Any = AutoTokenizer.from_pretrained(identity, truncation_side="left", padding_side="right")
             model, told = AutoModelForSequenceClassification.from_pretrained(identity, output_loading_info=True)

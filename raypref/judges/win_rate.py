@@ -22,10 +22,10 @@ Verdict = Literal["ours", "theirs", "tie", "unparseable"]
 def score(verdicts: Sequence[Verdict]) -> float | None:
     """1 where every order prefers ours, 0 where every order prefers theirs, 1/2 where one is a tie or they disagree.
 
-    An unparseable answer is left out, so that the other order alone decides; None where nothing is left.
+    None where an answer is unparseable: the other order alone would let a liking for its position decide.
     """
-    told = {verdict for verdict in verdicts if verdict != "unparseable"}
-    if not told:
+    told = set(verdicts)
+    if not told or "unparseable" in told:
         return None
     return {"ours": 1.0, "theirs": 0.0}.get(min(told), 0.5) if len(told) == 1 else 0.5
 
@@ -88,7 +88,7 @@ def summary(
     """The numbers of one section, JSON-able: all comparisons of one axis by clients that were all seen, or all unseen.
 
     comparisons: the verdicts of each, one an order. clients: whose each is. Comparisons are counted, one a prompt:
-    `wins`, `losses`, `ties` and `left_out`, those without any answer that can be read, are all `prompts`; answers are
+    `wins`, `losses`, `ties` and `left_out`, those with an answer that cannot be read, are all `prompts`; answers are
     in `unparseable` alone. `win_rate` is the mean of `scores` (`client_of` says whose each is), in which what is left
     out has no part, None where none is left; so is `interval`, which may be None besides. The rest is of `orders`.
     """

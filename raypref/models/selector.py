@@ -199,16 +199,21 @@ def _targets(body: nn.Module, targets: tuple[str, ...]) -> list[tuple[str, nn.Mo
 
 
 def base_path(base: str) -> str:
-    """The folder or hub id that `model.base` means. Raises `UserError` for what can only be a folder and is none."""
+    """The folder or hub id that `model.base` means, as of `model_path`."""
     if base == "embedded":
         from raypref.models.embedded import PATH
 
         return str(PATH)
-    if not base.startswith((".", "/", "~")) and base.count("/") < 2:
-        return base
-    path = Path(base).expanduser()
+    return model_path(base, "model.base=")
+
+
+def model_path(word: str, field: str) -> str:
+    """A folder, or else a hub id. Raises `UserError` for what can only be a folder and is none, after `field`."""
+    if not word.startswith((".", "/", "~")) and word.count("/") < 2:
+        return word
+    path = Path(word).expanduser()
     if not path.is_dir():
-        raise UserError(f"model.base={base!r}: there is no such folder; give a local folder or a hub id (OWNER/NAME)")
+        raise UserError(f"{field}{word!r}: there is no such folder; give a local folder or a hub id (OWNER/NAME)")
     return str(path)
 
 

@@ -22,6 +22,8 @@ from raypref.models.latent import row_layout
 from raypref.models.selector import load_tokenizer, pad_id
 from raypref.rng import stream
 
+FOLLOWED = "take fedavg, fedgd, fedbiscuit, fedvpl or fedvpa_gp"
+
 
 @dataclass(frozen=True)
 class Prompts:
@@ -76,7 +78,7 @@ def gather(folder: Path, config: RunConfig) -> Task:
     """
     result = checkpoint.read_json(folder / "result.json")
     if not result["rounds"]:
-        raise UserError(f"{config.algorithm} trains nothing that clients share; take fedavg, fedbiscuit or fedvpa_gp")
+        raise UserError(f"{config.algorithm} trains nothing that clients share; {FOLLOWED}")
     base = check_base(config.model.base, result.get("base", ""), str(folder))
     tokenizer = load_tokenizer(config.model.base)
     federation = load(config.data, config.seed)
@@ -109,7 +111,7 @@ def selectors(folder: Path, config: RunConfig) -> np.ndarray:
         if len(rows) > 1:
             raise UserError(
                 f"{config.algorithm} leaves a model a client, and stage 2 needs one selector, or FedBiscuit's "
-                "ensemble; take fedavg, fedgd, fedbiscuit, fedvpl or fedvpa_gp"
+                f"ensemble; {FOLLOWED}"
             )
     if rows.shape[1] != row_layout(config).width:
         raise UserError(f"the rows in {folder} do not fit model.base={config.model.base!r}; was the base changed?")

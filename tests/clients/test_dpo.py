@@ -204,7 +204,7 @@ def test_another_objective_on_the_same_data_reads_them_anew(tiny):
         ({"rlhf.samples": -1}, "rlhf.samples is -1; it must not be negative"),
         ({"rlhf.temperature": 0.0}, "rlhf.temperature is 0; it must be above 0"),
         ({"rlhf.top_p": 1.5}, r"rlhf.top_p is 1.5; it must be in \(0, 1\]"),
-        ({"rlhf.workers": 2}, "rlhf.workers is 2, and one process is one; add --rlhf.backend ray"),
+        ({"rlhf.workers": 2}, "rlhf.workers is 2, but rlhf.backend local is one process; add --rlhf.backend ray"),
         (
             {"rlhf.batch_size": 10, "rlhf.workers": 4, "rlhf.backend": "ray"},
             "10, which 4 workers cannot share evenly; .* such as 12",

@@ -99,8 +99,10 @@ def test_a_section_in_numbers():
 
 
 def test_what_is_no_classifier_is_refused(tmp_path):
-    with pytest.raises(UserError, match="cannot be read as a sequence classifier"):
+    with pytest.raises(UserError, match=r"--reward-model '.*nothing': there is no such folder"):
         Scorer(str(tmp_path / "nothing"), RewardOptions())
+    with pytest.raises(UserError, match="cannot be read as a sequence classifier"):
+        Scorer(str(tmp_path), RewardOptions())
     with pytest.raises(UserError, match=r"is no trained classifier, it lacks score.weight"):
         Scorer(str(make(tmp_path / "lm", 1, head=False)), RewardOptions())
     folder = str(make(tmp_path / "two", 2))

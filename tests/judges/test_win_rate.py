@@ -24,9 +24,9 @@ SWAP = {"ours": "theirs", "theirs": "ours", "tie": "tie", "unparseable": "unpars
         ("tie", "tie", 0.5),
         ("ours", "tie", 0.5),
         ("theirs", "tie", 0.5),
-        ("ours", "unparseable", 1.0),
-        ("unparseable", "theirs", 0.0),
-        ("unparseable", "tie", 0.5),
+        ("ours", "unparseable", None),
+        ("unparseable", "theirs", None),
+        ("unparseable", "tie", None),
         ("unparseable", "unparseable", None),
     ],
 )
@@ -60,11 +60,11 @@ def test_a_section_in_numbers():
         ],
         ["a", "a", "b", "b", "c"],
     )
-    # Scores 1, 1/2, 0, none, 1/2: a mean of 2 / 4. Three have both answers, of which two agree.
-    assert told["scores"] == [1.0, 0.5, 0.0, 0.5] and told["client_of"] == ["a", "a", "b", "c"]
-    assert (told["wins"], told["losses"], told["ties"], told["left_out"]) == (1, 1, 2, 1)
+    # Scores 1, 1/2, none, none, 1/2: a mean of 2 / 3. Three have both answers, of which two agree.
+    assert told["scores"] == [1.0, 0.5, 0.5] and told["client_of"] == ["a", "a", "c"]
+    assert (told["wins"], told["losses"], told["ties"], told["left_out"]) == (1, 0, 2, 2)
     assert (told["prompts"], told["clients"], told["unparseable"]) == (5, 3, 3)
-    assert told["win_rate"] == 0.5 and told["agreement"] == pytest.approx(2 / 3)
+    assert told["win_rate"] == told["agreement"] == pytest.approx(2 / 3)
 
 
 def test_a_section_in_which_nothing_can_be_read():
