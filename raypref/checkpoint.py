@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -20,8 +21,24 @@ if TYPE_CHECKING:
 
 S = TypeVar("S")
 
-TRACKED = ("mlflow.json", "sweep.json")
-"""Files that only name a run in MLflow: nothing else is lost with them."""
+TRACKED = "remove it, and MLflow gets a new run"
+MENDS = {"mlflow.json": TRACKED, "sweep.json": TRACKED, "judgements": "remove it and judge again"}
+"""What to do about files (or those of a folder) that can be spared; without the others a run is broken."""
+
+
+@contextlib.contextmanager
+def locked(folder: Path, advice: str = "wait for it") -> Iterator[None]:
+    """Two commands never write to one folder, which is made: `UserError` for the second. The lock ends with the
+    process."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(f"another command is at work in {folder}; {advice}") from None
+        except OSError:
+            pass  # a file system without locks
+        yield
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -47,9 +64,8 @@ def reading(path: Path, *kinds: type[Exception]) -> Iterator[None]:
     except (OSError, ValueError, *kinds) as error:
         lines = str(getattr(error, "strerror", None) or error).splitlines() or [type(error).__name__]
         why = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({lines[0]})"
-        mend = f"put a copy of it back, or remove {path.parent} and make it again"
-        if path.name in TRACKED:
-            mend = "remove it, and MLflow gets a new run"
+        broken = f"put a copy of it back, or remove {path.parent} and make it again"
+        mend = MENDS.get(path.name) or MENDS.get(path.parent.name, broken)
         raise UserError(f"{path} {why}; {mend}") from error
 
 

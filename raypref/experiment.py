@@ -216,7 +216,8 @@ def run(
                 if line["round"] > known and "metrics" in line:
                     track.metrics(line["metrics"], step=line["round"])
         if config.clients.backend == "ray":
-            say(f"starting Ray: a server actor and {inputs.placement.workers} client actors")
+            n = inputs.placement.workers
+            say(f"starting Ray: a server actor and {n} client actor{'s' * (n > 1)}")
         with Shown(bar, config.method) as shown:
             last = time.monotonic()
             for record in stream(inputs, saved):

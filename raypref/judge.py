@@ -66,6 +66,7 @@ def command(argv: list[str]) -> int:
     if not (folder / responses.FILE).exists():
         locate.policy(options.run)  # which says what it is instead
     by = options.by or kind(folder, options)
+    check_options(by, options)
     if options.endpoint.dry_run and by != "endpoint":
         console.say(f"judging by {by} asks nobody and costs nothing; the same words without --dry-run do it")
         return 0
@@ -91,6 +92,19 @@ def command(argv: list[str]) -> int:
     if options.track and made:
         track(folder, options.run, made)
     return int(incomplete)
+
+
+def check_options(by: str, options: Options) -> None:
+    """`UserError` on an option that the judge has no use for."""
+    given = {"endpoint": (options.endpoint, EndpointOptions(dry_run=options.endpoint.dry_run))}
+    given["reward"] = (options.reward, RewardOptions())  # type: ignore[assignment]
+    for name, (values, default) in given.items():
+        changed = [f.name for f in dataclasses.fields(values) if getattr(values, f.name) != getattr(default, f.name)]
+        if name == "endpoint" and options.prompt:
+            changed.append("prompt")
+        if changed and name != by:
+            flag = "--" + changed[0].replace("_", "-")
+            raise UserError(f"{flag} is for --by {name}, and this judges by {by}; leave one out")
 
 
 def track(folder: Path, run: str, made: Collection[str]) -> None:

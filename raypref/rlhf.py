@@ -69,8 +69,8 @@ def command(argv: list[str]) -> int:
         raise UserError(f"no finished stage-1 run of {name}; {how}")
 
     from raypref.evaluation import tables
-    from raypref.judge import table
-    from raypref.policy.follow import WHERE, configured, policy_key
+    from raypref.judge import remarks, table
+    from raypref.policy.follow import WHERE, configured, finished, lines, policy_key
     from raypref.policy.task import gather
 
     wanted = RunConfig(dpo=options.dpo, rlhf=options.rlhf)
@@ -81,16 +81,26 @@ def command(argv: list[str]) -> int:
         todo.append((run, gather(run.folder, config), run.folder / f"policy-{policy_key(config)}"))
     to = tracker(name) if options.track else None
     for i, (run, task, folder) in enumerate(todo):
-        before = ", finished before" * (folder / "policy.json").exists()
+        done = finished(folder)
+        before = (
+            ", finished before"
+            if done
+            else f", from round {n + 1}"
+            if 0 < (n := len(lines(folder))) < task.config.rlhf.rounds
+            else ""
+        )
         console.say(f"{i + 1} of {len(todo)}, {run.config.method} seed {run.config.seed}{before}: {folder}")
-        if before:
+        if done:
             held = from_dict(checkpoint.read_json(folder / "config.json")).rlhf
             for name in WHERE:
                 if (then := getattr(held, name)) != getattr(options.rlhf, name) and task.trains:
                     console.say(f"note: it was trained with rlhf.{name} {then}; another changes no more than rounding")
-        for judgement in trained(run, task, folder, to, options):
-            console.say(tables.terminal(table(judgement)))
-            console.say("")
+        with checkpoint.locked(folder):
+            for judgement in trained(run, task, folder, to, options):
+                console.say(tables.terminal(table(judgement)))
+                for line in remarks(judgement):
+                    console.warn(line)
+                console.say("")
     for _, task, folder in todo:
         if task.config.data.source != "synthetic":
             console.say(f"judge it: python -m raypref.judge {folder}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import os
 import re
 import shutil
@@ -141,7 +140,7 @@ def plan(space: Space, options: Options, folder: Path) -> list[Trial]:
 
 def sweep(name: str, space: Space, options: Options, trials: Sequence[Trial], folder: Path) -> int:
     """Run what is missing, then rank what there is."""
-    with locked(folder):
+    with checkpoint.locked(folder, "wait for it, or choose another --out"):
         missing = [trial for trial in trials if not trial.finished]
         console.say(f"{folder}\ntrials: {len(trials)}, finished already: {len(trials) - len(missing)}")
         begun = [trial for trial in missing if trial.begun]
@@ -172,20 +171,6 @@ def sweep(name: str, space: Space, options: Options, trials: Sequence[Trial], fo
 
 class TrialsFailed(Exception):
     """At least one trial did; the status of the sweep's own run in MLflow."""
-
-
-@contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Two sweeps never write to one folder: `UserError` for the second. The lock ends with the process."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / ".lock", "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(f"another sweep is running in {folder}; wait for it, or choose another --out") from None
-        except OSError:
-            pass  # a file system without locks
-        yield
 
 
 def bundles(trials: Sequence[Trial]) -> dict[str, list[dict[str, float]]]:

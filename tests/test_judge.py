@@ -424,3 +424,23 @@ def test_a_dry_run_of_a_judge_that_costs_nothing_changes_nothing(styled, capsys)
     assert main(command, [str(styled), "--samples", "2", "--dry-run"]) == 0
     assert "judging by style asks nobody and costs nothing" in capsys.readouterr().out
     assert not (styled / "judgements").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--by", "style", "--prompt", "helpful"), "--prompt is for --by endpoint, and this judges by style"),
+        (("--by", "style", "--reward-model", "x"), "--reward-model is for --by reward, and this judges by style"),
+        (("--reward-model", "x", "--max-tokens", "9"), "--max-tokens is for --by endpoint, and this judges by reward"),
+    ],
+)
+def test_options_of_another_judge_are_refused(styled, capsys, words, said):
+    assert main(command, [str(styled), *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_damaged_judgement_costs_no_other(styled, capsys):
+    (styled / "judgements").mkdir()
+    (styled / "judgements" / "style.json").write_text("{")
+    assert main(command, [str(styled)]) == 2
+    assert "style.json cannot be read" in (err := capsys.readouterr().err) and "; remove it and judge again" in err

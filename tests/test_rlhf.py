@@ -101,6 +101,20 @@ def test_what_is_done_is_not_done_again(made, capsys):
     assert "1 of 1, fedvpa_gp seed 0, finished before: " in said and "G8 PhD/non-humorous/blunt, unseen" in said
 
 
+def test_answers_that_are_gone_are_written_again(made):
+    _, _, policy = made
+    held = (policy / "responses.jsonl").read_bytes()
+    (policy / "responses.jsonl").unlink()
+    assert rlhf.command(["fedvpa_gp", *STAGE2]) == 0
+    assert (policy / "responses.jsonl").read_bytes() == held
+
+
+def test_two_commands_do_not_share_a_policys_folder(made):
+    _, _, policy = made
+    with checkpoint.locked(policy), pytest.raises(UserError, match=f"another command is at work in {policy}; wait"):
+        rlhf.command(["fedvpa_gp", *STAGE2])
+
+
 def test_other_settings_are_another_policy(made):
     _, stage1, policy = made
     assert rlhf.command(["fedvpa_gp", *STAGE2, "--rlhf.z", "prior", "--run", str(stage1), "--no-track"]) == 0

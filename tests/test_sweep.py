@@ -125,7 +125,7 @@ def test_two_sweeps_do_not_share_a_folder(words, tmp_path):
     folder.mkdir(parents=True)
     with open(folder / ".lock", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        with pytest.raises(UserError, match="another sweep is running"):
+        with pytest.raises(UserError, match=r"another command is at work in .*; wait for it, or choose another --out"):
             command(words)
 
 

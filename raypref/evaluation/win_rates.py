@@ -362,7 +362,7 @@ def _chosen(item: Item, shown: Sequence[Policy], policies: Iterable[Policy]) -> 
         left.append(f"{unjudged} not judged by {judge}")
     if left:
         words = f"{item.name} shows {len(shown)} of {len(shown) + len(could)} policies, judged by {judge}"
-        yield f"{', '.join([words, *chosen])}; left out: {', '.join(left)}"
+        yield f"{', '.join([words, *chosen])} (the fullest, of equals the newest); left out: {', '.join(left)}"
 
 
 def _unlike(item: Item, shown: Sequence[Policy]) -> Iterator[str]:

@@ -52,7 +52,7 @@ def follow(
 ) -> dict[str, Any]:
     """Train the policy, or finish what `folder` holds of it, and answer the test prompts; returns the result, which is
     also in `folder/policy.json`. advance: called after each round with something short to show."""
-    if (folder / "policy.json").exists():
+    if finished(folder):
         return checkpoint.read_json(folder / "policy.json")
     checkpoint.write_json(folder / "config.json", to_dict(task.config))
     began = last = time.monotonic()
@@ -91,6 +91,11 @@ def follow(
             track.artifact(folder / name)
         track.artifacts(folder / "adapter", "adapter")
     return result
+
+
+def finished(folder: Path) -> bool:
+    """Whether stage 2 is done there; answers that are gone are written again."""
+    return (folder / "policy.json").exists() and (folder / RESPONSES).exists()
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:

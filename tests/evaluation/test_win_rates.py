@@ -124,9 +124,13 @@ def test_where_there_was_a_choice_of_policies_it_is_told():
 
     assert remarks(runs) == []
     words = "win-rates shows 3 of 4 policies, judged by style"
-    assert remarks([*runs, *other]) == [f"{words}, rlhf.rounds 7; left out: rlhf.rounds 25"]
+    assert remarks([*runs, *other]) == [
+        f"{words}, rlhf.rounds 7 (the fullest, of equals the newest); left out: rlhf.rounds 25"
+    ]
     elsewhere = [replace(run, judgements={"gpt-4o": run.judgements["style"]}) for run in other]
-    assert remarks([*runs, *elsewhere]) == [f"{words}, rlhf.rounds 7; left out: rlhf.rounds 25, 1 not judged by style"]
+    assert remarks([*runs, *elsewhere]) == [
+        f"{words}, rlhf.rounds 7 (the fullest, of equals the newest); left out: rlhf.rounds 25, 1 not judged by style"
+    ]
 
     def by(model_tokens, run):  # the same judge, but it may write so much: never in one table
         return replace(run, judgements={"gpt": {**run.judgements["style"], "settings": model_tokens}})
@@ -134,7 +138,8 @@ def test_where_there_was_a_choice_of_policies_it_is_told():
     few, many = ({"samples": 0, "seed": 0, "max_tokens": n} for n in (8, 64))
     told = [by(few, runs[1]), by(few, runs[2]), by(many, replace(runs[0], started=9))]
     assert remarks(told) == [
-        "win-rates shows 2 of 3 policies, judged by gpt, judge's max_tokens 8; left out: judge's max_tokens 64"
+        "win-rates shows 2 of 3 policies, judged by gpt, judge's max_tokens 8 (the fullest, of equals the newest); left "
+        "out: judge's max_tokens 64"
     ]
 
 
