@@ -138,8 +138,8 @@ def test_where_there_was_a_choice_of_policies_it_is_told():
     few, many = ({"samples": 0, "seed": 0, "max_tokens": n} for n in (8, 64))
     told = [by(few, runs[1]), by(few, runs[2]), by(many, replace(runs[0], started=9))]
     assert remarks(told) == [
-        "win-rates shows 2 of 3 policies, judged by gpt, judge's max_tokens 8 (the fullest, of equals the newest); left "
-        "out: judge's max_tokens 64"
+        "win-rates shows 2 of 3 policies, judged by gpt, judge's max_tokens 8 (the fullest, of equals the newest); "
+        "left out: judge's max_tokens 64"
     ]
 
 
