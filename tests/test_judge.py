@@ -365,7 +365,7 @@ def test_options_that_make_no_sense(hh, capsys, flags, said):
         (None, "holds no finished policy (no policy.json); python -m raypref.rlhf makes one"),
         (
             "",
-            "responses.jsonl is empty; remove policy.json beside it, and raypref.rlhf with the same words writes both",
+            "responses.jsonl is empty; remove it, and raypref.rlhf with the same words writes it again",
         ),
         ('{"prompt": "x"}\n', "responses.jsonl, line 1 lacks 'client', 'group', 'unseen', 'ours', 'theirs'; remove"),
         ('{"prompt": "x', "responses.jsonl, line 1 is no JSON; remove"),

@@ -14,7 +14,7 @@ from raypref.rng import stream
 
 FILE = "responses.jsonl"
 
-AGAIN = "remove policy.json beside it, and raypref.rlhf with the same words writes both again"
+AGAIN = "remove it, and raypref.rlhf with the same words writes it again"
 
 
 class Response(NamedTuple):
@@ -41,7 +41,7 @@ def read(folder: Path) -> list[Response]:
     """The folder's comparisons. Raises `UserError` where there are none, or a line is none."""
     path = folder / FILE
     if not path.is_file():
-        raise UserError(f"{folder} holds no {FILE}; give the folder of a finished policy run, which writes it")
+        raise UserError(f"{folder} holds no {FILE}; raypref.rlhf with the same words writes it again")
     with checkpoint.reading(path):
         text = path.read_text(encoding="utf-8").strip("\n")
     if not text:
