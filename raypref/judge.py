@@ -96,14 +96,15 @@ def command(argv: list[str]) -> int:
 
 def check_options(by: str, options: Options) -> None:
     """`UserError` on an option that the judge has no use for."""
-    given = {"endpoint": (options.endpoint, EndpointOptions(dry_run=options.endpoint.dry_run))}
-    given["reward"] = (options.reward, RewardOptions())  # type: ignore[assignment]
-    for name, (values, default) in given.items():
-        changed = [f.name for f in dataclasses.fields(values) if getattr(values, f.name) != getattr(default, f.name)]
-        if name == "endpoint" and options.prompt:
-            changed.append("prompt")
-        if changed and name != by:
-            flag = "--" + changed[0].replace("_", "-")
+    own: dict[str, tuple[Any, Any]] = {
+        "endpoint": (options.endpoint, EndpointOptions(dry_run=options.endpoint.dry_run)),
+        "reward": (options.reward, RewardOptions()),
+    }
+    for name, (values, default) in own.items():
+        given = [f.name for f in dataclasses.fields(values) if getattr(values, f.name) != getattr(default, f.name)]
+        given += ["prompt"] * (name == "endpoint" and options.prompt is not None)
+        if given and name != by:
+            flag = "--" + given[0].replace("_", "-")
             raise UserError(f"{flag} is for --by {name}, and this judges by {by}; leave one out")
 
 
