@@ -140,12 +140,27 @@ class DeepSpeed:
             # Stage 3 would search all passes up to the next step, those of a generation among them, for its reuse.
             "zero_optimization": {"stage": self.stage, "stage3_max_reuse_distance": 0},
         }
-        self.engine, *_ = self.deepspeed.initialize(
-            args=at, model=module, optimizer=adamw(module.row, config), config=settings
-        )
+        self.linear = nn.functional.linear
+        with self._linear():
+            self.engine, *_ = self.deepspeed.initialize(
+                args=at, model=module, optimizer=adamw(module.row, config), config=settings
+            )
+            self.linear = nn.functional.linear
+
+    @contextlib.contextmanager
+    def _linear(self) -> Iterator[None]:
+        """Stage 3 puts a `linear` that keeps no gathered weights in the place of torch's, and leaves it there for
+        whatever this process runs later, some of which it cannot do (forward-mode derivatives). Here it ends."""
+        own = nn.functional.linear
+        nn.functional.linear = self.linear
+        try:
+            yield
+        finally:
+            nn.functional.linear = own
 
     def log_probs(self, ids: Tensor, spans: Tensor, z: Tensor | None, dropout: Dropout | None) -> Tensor:
-        return self.engine(ids, spans, z, dropout)
+        with self._linear():
+            return self.engine(ids, spans, z, dropout)
 
     def backward(self, loss: Tensor) -> None:
         self.engine.backward(loss, scale_wrt_gas=False)  # the caller's loss is a share of the step's already

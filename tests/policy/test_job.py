@@ -80,7 +80,7 @@ def test_what_a_process_refuses_ends_the_job_at_once(make_task, cluster, tmp_pat
     """It is no fault that another try would mend."""
     task = make_task(by_ray(2))
     task = dataclasses.replace(task, config=override(task.config, {"model.base": "./nowhere"}))
-    with pytest.raises(UserError, match=r"cannot load model\.base='\./nowhere'"):
+    with pytest.raises(UserError, match=r"model\.base='\./nowhere': there is no such folder"):
         job.run(task, tmp_path, lambda round, metrics: None)
     _, alive = psutil.wait_procs(training(), timeout=60)
     assert not alive
