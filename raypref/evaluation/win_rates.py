@@ -366,13 +366,14 @@ def _chosen(item: Item, shown: Sequence[Policy], policies: Iterable[Policy]) -> 
 
 
 def _unlike(item: Item, shown: Sequence[Policy]) -> Iterator[str]:
-    counts: dict[tuple[str, bool, int, int], dict[int, dict[str, None]]] = {}  # each seed has test prompts of its own
+    counts: dict[tuple[str, bool, str], dict[int, dict[str, None]]] = {}
     seeds: set[int] = set()
     for run in shown:
         told = run.judge[1]
         seeds |= {told["settings"]["seed"]} if told["settings"]["samples"] else set()
         for section in told["sections"]:
-            of = counts.setdefault((section["axis"], section["unseen"], run.clients, run.seed), {})
+            prompts = str((run.clients, run.config["data.group_sizes"], run.seed))  # which have others to test on
+            of = counts.setdefault((section["axis"], section["unseen"], prompts), {})
             of.setdefault(section["prompts"], {})[label(run.config)] = None
     if uneven := [of for of in counts.values() if len(of) > 1]:
         on = "; ".join(f"{prompts}: {', '.join(names)}" for prompts, names in sorted(uneven[0].items()))
