@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from raypref.config import UserError
+from raypref.config import RunConfig, UserError, from_dict
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -69,13 +69,21 @@ def reading(path: Path, *kinds: type[Exception]) -> Iterator[None]:
         raise UserError(f"{path} {why}; {mend}") from error
 
 
-def read_json(path: Path) -> Any:
-    """The object in a file that `write_json` wrote. Raises `UserError` where it is missing or damaged."""
+def read_json(path: Path, *needs: str) -> Any:
+    """The object in a file that `write_json` wrote, with the keys that it `needs`. Raises `UserError` where it is
+    missing or damaged."""
     with reading(path):
         value = json.loads(path.read_text())
         if not isinstance(value, dict):
             raise ValueError("it holds no JSON object")
+        if lacks := [key for key in needs if key not in value]:
+            raise ValueError(f"it lacks {', '.join(lacks)}")
         return value
+
+
+def read_config(folder: Path) -> RunConfig:
+    """What a run or a policy was configured with, from its `config.json`. Raises `UserError` as `read_json` does."""
+    return from_dict(read_json(folder / "config.json", "algorithm", "data"))
 
 
 def read_lines(path: Path) -> list[Any]:

@@ -11,7 +11,7 @@ import tyro
 
 from raypref import checkpoint, console
 from raypref.cli import parse
-from raypref.config import UserError, from_dict, nearest
+from raypref.config import UserError, nearest
 
 if TYPE_CHECKING:
     from raypref.models.policy import Policy
@@ -55,7 +55,7 @@ def command(argv: list[str]) -> int:
     from raypref.models.identity import check_base
 
     folder = locate.policy(options.run)
-    config = from_dict(checkpoint.read_json(folder / "config.json"))
+    config = checkpoint.read_config(folder)
     if options.base:
         config = replace(config, model=replace(config.model, base=options.base))
     tensors, known = checkpoint.load(folder / "row.safetensors")

@@ -14,7 +14,7 @@ import tyro
 
 from raypref import checkpoint, console
 from raypref.cli import parse
-from raypref.config import RunConfig, UserError, from_dict
+from raypref.config import RunConfig, UserError
 from raypref.judges import prompts, responses
 from raypref.judges.endpoint import TEMPERATURE, EndpointOptions, ask, cost
 from raypref.judges.responses import Response, Section
@@ -131,7 +131,7 @@ def configuration(folder: Path) -> RunConfig:
     """The run's. Raises `UserError` where it is not there."""
     if not (folder / "config.json").is_file():
         raise UserError(f"{folder} holds no config.json; give the folder of a finished policy run")
-    return from_dict(checkpoint.read_json(folder / "config.json"))
+    return checkpoint.read_config(folder)
 
 
 def judge_folder(folder: Path, options: Options) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from raypref import checkpoint
 from raypref.algorithms.base import State
 from raypref.clients.protocol import Personalized, Usage
 from raypref.clients.seen import unseen
-from raypref.config import RunConfig, UserError, flatten, from_dict, to_dict
+from raypref.config import RunConfig, UserError, flatten, to_dict
 from raypref.data.encode import EncodedFederation
 from raypref.evaluation import papers
 from raypref.evaluation.curve import adjusted_rand_index
@@ -44,7 +44,7 @@ class Store:
     def __init__(self, folder: Path, config: RunConfig) -> None:
         self.folder, self.config = folder, config
         if (folder / "config.json").exists():
-            other = from_dict(checkpoint.read_json(folder / "config.json"))
+            other = checkpoint.read_config(folder)
             if other.key != config.key:
                 raise UserError(f"{folder} holds a run of another configuration ({other.key}); choose another --out")
 
@@ -53,7 +53,7 @@ class Store:
         return (self.folder / "result.json").exists()
 
     def result(self) -> dict[str, Any]:
-        return checkpoint.read_json(self.folder / "result.json")
+        return checkpoint.read_json(self.folder / "result.json", "algorithm", "clients")
 
     def resume(self, kind: type[State], data: str) -> tuple[State | None, Usage, list[int]]:
         """The last saved state, the budget spent by then, and the clients already personalized.

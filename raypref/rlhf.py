@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from raypref import checkpoint, console
 from raypref.cli import parse
 from raypref.compare import conditions, matches
-from raypref.config import DPOConfig, RLHFConfig, RunConfig, UserError, flatten, from_dict, to_dict, validate
+from raypref.config import DPOConfig, RLHFConfig, RunConfig, UserError, flatten, to_dict, validate
 from raypref.run import Tracker, listing, peek, tracker, working_folder
 from raypref.spaces import load_space
 
@@ -91,7 +91,7 @@ def command(argv: list[str]) -> int:
         )
         console.say(f"{i + 1} of {len(todo)}, {run.config.method} seed {run.config.seed}{before}: {folder}")
         if done:
-            held = from_dict(checkpoint.read_json(folder / "config.json")).rlhf
+            held = checkpoint.read_config(folder).rlhf
             for name in WHERE:
                 if (then := getattr(held, name)) != getattr(options.rlhf, name) and task.trains:
                     console.say(f"note: it was trained with rlhf.{name} {then}; another changes no more than rounding")
@@ -156,7 +156,7 @@ def found(name: str, options: Options) -> Iterator[Stage1]:
         for word in options.run:
             folder = locate.stage1(word)
             held = checkpoint.read_json(folder / "mlflow.json") if (folder / "mlflow.json").exists() else {}
-            yield Stage1(folder, from_dict(checkpoint.read_json(folder / "config.json")), held.get("run_id", ""))
+            yield Stage1(folder, checkpoint.read_config(folder), held.get("run_id", ""))
         return
     newest: dict[str, tuple[str, str]] = {}
     runs, _ = tracking.held(tracking.tracking_uri(working_folder()), [name])
@@ -169,7 +169,7 @@ def found(name: str, options: Options) -> Iterator[Stage1]:
         if not (Path(place) / "result.json").exists():
             console.warn(f"the folder of run {id} is gone ({place}); left out")
             continue
-        yield Stage1(Path(place), from_dict(checkpoint.read_json(Path(place) / "config.json")), id)
+        yield Stage1(Path(place), checkpoint.read_config(Path(place)), id)
 
 
 def elsewhere(base: RunConfig) -> str:

@@ -14,7 +14,7 @@ import tyro
 
 from raypref import checkpoint, console
 from raypref.cli import parse
-from raypref.config import RunConfig, UserError, from_dict
+from raypref.config import RunConfig, UserError
 
 if TYPE_CHECKING:
     import torch
@@ -63,8 +63,8 @@ def command(argv: list[str]) -> int:
 
     folder = locate.stage1(options.run)
     result, config = (
-        checkpoint.read_json(folder / "result.json"),
-        from_dict(checkpoint.read_json(folder / "config.json")),
+        checkpoint.read_json(folder / "result.json", "clients"),
+        checkpoint.read_config(folder),
     )
     if options.base:
         config = replace(config, model=replace(config.model, base=options.base))

@@ -380,12 +380,11 @@ def conclude(trials: Sequence[Trial], failures: Mapping[str, str], folder: Path,
 
 def finished(trials: Sequence[Trial], folder: Path) -> list[Trial]:
     """Finished trials of these configurations, those with other seeds from earlier sweeps in the folder included."""
-    from raypref.config import from_dict
 
     settings = {dataclasses.replace(trial.config, seed=0).key: trial.settings for trial in trials}
     found = []
     for path in sorted(folder.glob("*/result.json")):
-        config = from_dict(checkpoint.read_json(path.parent / "config.json"))
+        config = checkpoint.read_config(path.parent)
         key = dataclasses.replace(config, seed=0).key
         if key in settings:
             found.append(Trial(config, path.parent, settings[key]))

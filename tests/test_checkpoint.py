@@ -88,3 +88,13 @@ def test_a_run_is_not_resumed_from_what_is_damaged(tiny, tmp_path, name):
         said = refused(lambda: Store(tmp_path, tiny).resume(type(state), "digest"))
         assert said.endswith(f"; put a copy of it back, or remove {tmp_path} and make it again")
     assert said.startswith(f"{file} cannot be read (")
+
+
+def test_what_a_reader_needs_must_be_there(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(
+        UserError, match=r"config.json cannot be read \(it lacks algorithm, data\); put a copy of it back"
+    ):
+        checkpoint.read_config(tmp_path)
+    checkpoint.write_json(tmp_path / "config.json", {"algorithm": "fedavg", "data": {}})
+    assert checkpoint.read_config(tmp_path).algorithm == "fedavg"  # what is younger than the file takes its default

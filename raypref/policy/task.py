@@ -76,7 +76,7 @@ def gather(folder: Path, config: RunConfig) -> Task:
 
     Raises `UserError` where the run cannot be followed.
     """
-    result = checkpoint.read_json(folder / "result.json")
+    result = checkpoint.read_json(folder / "result.json", "rounds", "clients")
     if not result["rounds"]:
         raise UserError(f"{config.algorithm} trains nothing that clients share; {FOLLOWED}")
     base = check_base(config.model.base, result.get("base", ""), str(folder))
