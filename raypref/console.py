@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import select
@@ -11,7 +12,7 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -163,10 +164,9 @@ def main(function: Callable[[list[str]], int | None], argv: Sequence[str], resum
     debug, verbose = "--debug" in argv, "--verbose" in argv
     if not (debug or verbose):
         quiet()
-    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, terminate)
     try:
-        status = function([word for word in argv if word not in ("--debug", "--verbose")]) or 0
+        with _terminable():
+            status = function([word for word in argv if word not in ("--debug", "--verbose")]) or 0
         sys.stdout.flush()
         return status
     except (UserError, KeyboardInterrupt, SystemExit) as error:
@@ -185,9 +185,22 @@ def main(function: Callable[[list[str]], int | None], argv: Sequence[str], resum
         return 1
 
 
-def terminate(number: int, frame: FrameType | None) -> None:
-    """What SIGTERM does: everything that is open is closed in order."""
-    raise SystemExit(TERMINATED)
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """Inside, SIGTERM raises SystemExit, so that what is open is closed in order; another's handler stands."""
+
+    def terminate(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(TERMINATED)
+
+    ours = threading.current_thread() is threading.main_thread()
+    ours = ours and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if ours:
+        signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        if ours:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _reader_gone() -> bool:

@@ -81,19 +81,14 @@ def command(argv: list[str]) -> int:
         todo.append((run, gather(run.folder, config), run.folder / f"policy-{policy_key(config)}"))
     to = tracker(name) if options.track else None
     for i, (run, task, folder) in enumerate(todo):
-        done = finished(folder)
-        before = (
-            ", finished before"
-            if done
-            else f", from round {n + 1}"
-            if 0 < (n := len(lines(folder))) < task.config.rlhf.rounds
-            else ""
-        )
+        done, n = finished(folder), len(lines(folder))
+        begun = f", from round {n + 1}" if 0 < n < task.config.rlhf.rounds else ""
+        before = ", finished before" if done else begun
         console.say(f"{i + 1} of {len(todo)}, {run.config.method} seed {run.config.seed}{before}: {folder}")
-        if done:
+        if done and task.trains:
             held = checkpoint.read_config(folder).rlhf
             for name in WHERE:
-                if (then := getattr(held, name)) != getattr(options.rlhf, name) and task.trains:
+                if (then := getattr(held, name)) != getattr(options.rlhf, name):
                     console.say(f"note: it was trained with rlhf.{name} {then}; another changes no more than rounding")
         with checkpoint.locked(folder):
             for judgement in trained(run, task, folder, to, options):

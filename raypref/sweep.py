@@ -380,7 +380,6 @@ def conclude(trials: Sequence[Trial], failures: Mapping[str, str], folder: Path,
 
 def finished(trials: Sequence[Trial], folder: Path) -> list[Trial]:
     """Finished trials of these configurations, those with other seeds from earlier sweeps in the folder included."""
-
     settings = {dataclasses.replace(trial.config, seed=0).key: trial.settings for trial in trials}
     found = []
     for path in sorted(folder.glob("*/result.json")):

@@ -105,6 +105,12 @@ def test_an_interruption_is_one_line_and_its_status(debug, number, status):
     assert err.startswith("Traceback") is debug
 
 
+def test_whoever_calls_main_has_their_handler_of_sigterm_afterwards():
+    before = signal.getsignal(signal.SIGTERM)
+    assert console.main(lambda argv: 3, ["--verbose"]) == 3
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
 def test_a_reader_that_leaves_early_is_no_error():
     body = "for i in range(100000): print('row', i)"
     process = subprocess.Popen(script(body), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENV)
