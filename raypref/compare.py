@@ -323,8 +323,15 @@ class Judged(Fates):
     """The same of policies (`raypref.rlhf`)."""
 
     WHAT, TAG, FILES = "policies", "raypref.policy", ("policy.json", "judgements.json")
-    UNFINISHED = "unfinished (the same words of python -m raypref.rlhf go on)"
-    UNJUDGED = "not judged (python -m raypref.judge)"
+    WAITING = {
+        f"{what} ({how})": (what, how)
+        for what, how in (
+            ("unfinished", "the same words of python -m raypref.rlhf go on"),
+            ("not judged", "python -m raypref.judge"),
+        )
+    }
+    """Fates of those that lack no more than the end of their training, or a judgement; and what to do about them."""
+    UNFINISHED, UNJUDGED = WAITING
 
     def __init__(self, held: Sequence[Held], judge: str) -> None:
         """judge: whose judgements alone are of use; empty: anyone's."""
@@ -350,8 +357,8 @@ class Judged(Fates):
             self.of[run.id] = f"not judged by {self.judge}" if self.judge else self.UNJUDGED
 
     def waiting(self) -> list[str]:
-        """Those that lack no more than the end of their training, or a judgement."""
-        return [run_id for run_id, fate in self.of.items() if fate in (self.UNFINISHED, self.UNJUDGED)]
+        """Those of such a fate."""
+        return [run_id for run_id, fate in self.of.items() if fate in self.WAITING]
 
     def hinted(self, item: Item) -> Item:
         """The item, which lacks policies, with what becomes of those that wait, where some of them would be in it."""
@@ -366,7 +373,7 @@ class Judged(Fates):
             return item
         waiting = []
         for fate, count in Counter(self.of[id] for id in ids).items():
-            what, command = fate.removesuffix(")").split(" (")
+            what, command = self.WAITING[fate]
             waiting.append(Missing(f"{count} polic{'y that is' if count == 1 else 'ies that are'} {what}", command))
         return replace(item, missing=(*(item.missing if item.content is not None else ()), *waiting))
 
