@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import tyro
 
@@ -323,7 +323,7 @@ class Judged(Fates):
     """The same of policies (`raypref.rlhf`)."""
 
     WHAT, TAG, FILES = "policies", "raypref.policy", ("policy.json", "judgements.json")
-    WAITING = {
+    WAITING: ClassVar = {
         f"{what} ({how})": (what, how)
         for what, how in (
             ("unfinished", "the same words of python -m raypref.rlhf go on"),
