@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,17 +14,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import tyro
 
-from raypref import checkpoint, console
-from raypref.cli import parse
-from raypref.config import RunConfig, UserError, flatten, from_dict, nearest, to_dict
-from raypref.run import listing, output_folder, working_folder
-from raypref.spaces import names as space_names
+from raypref.config import UserError, flatten, from_dict, nearest, to_dict
+from raypref.config.conditions import conditions, matches
+from raypref.config.spaces import listing
+from raypref.config.spaces import names as space_names
+from raypref.tools import checkpoint, console
+from raypref.tools.cli import parse
+from raypref.tools.folders import check_makeable, output_folder, working_folder
 
 if TYPE_CHECKING:
     from raypref.evaluation.papers import Found, Item
     from raypref.evaluation.report import Fold
     from raypref.evaluation.tables import Table
-    from raypref.tracking import Held
+    from raypref.storage.tracking import Held
 
     Drawing = Callable[[Sequence[Found], Fold], Item]
 
@@ -67,8 +68,8 @@ def command(argv: list[str]) -> int:
     if not options.names:
         raise UserError(f"{NAMES_FIRST}; there are the spaces {', '.join(space_names())}")
 
-    from raypref import tracking
     from raypref.evaluation import latent_figures, mix, overhead, papers, unseen, win_rates
+    from raypref.storage import tracking
 
     of_policies = {"table": _named(win_rates.TABLES), "figure": _named(win_rates.FIGURES)}
     there = {
@@ -156,15 +157,6 @@ def read_options(argv: list[str]) -> Options:
         if argv[0].startswith("-") and "valid parse" in str(error):
             raise UserError(NAMES_FIRST) from error
         raise
-
-
-def check_makeable(out: Path) -> None:
-    """Raises `UserError` where `out` cannot be made or written; makes nothing."""
-    there = next(path for path in (out, *out.parents) if path.exists())
-    if not there.is_dir():
-        raise UserError(f"--out {out}: {there} is a file; give a folder")
-    if not os.access(there, os.W_OK):
-        raise UserError(f"--out {out}: {there} is not writable; choose another folder")
 
 
 def check_names(names: Sequence[str], known: Sequence[str], uri: str) -> None:
@@ -259,7 +251,7 @@ class Fates:
 
     def read(self, uri: str) -> Iterator[Found]:
         """Finished runs whose result can be read."""
-        from raypref import tracking
+        from raypref.storage import tracking
 
         for run in self.held.values():
             if run.status != "FINISHED":
@@ -403,36 +395,6 @@ def to_csv(fates: Iterable[Fates], items: Sequence[Item]) -> str:
             what = [held.params.get("algorithm", ""), held.params.get("seed", ""), held.tags[fate.TAG]]
             writer.writerow([run_id, held.experiment, *what, fate.of[run_id], " ".join(shown.get(run_id, []))])
     return text.getvalue()
-
-
-def conditions(where: Sequence[str]) -> Mapping[str, str]:
-    """`KEY=VALUE` words by key. Raises `UserError` on a word of another form or an unknown field."""
-    known = flatten(to_dict(RunConfig()))
-    chosen = {}
-    for word in where:
-        key, equals, value = word.partition("=")
-        if not equals:
-            raise UserError(f"--where takes FIELD=VALUE, not {word!r}; such as federation.rounds=60")
-        if key not in known:
-            hint = nearest(key, known)
-            if "did you mean" not in hint:  # all of them are some forty
-                hint = "; python -m raypref.run NAME --help lists the fields"
-            raise UserError(f"--where: unknown field {key!r}{hint}")
-        chosen[key] = value
-    return chosen
-
-
-def matches(value: Any, word: str) -> bool:
-    """Whether a field's value is what a person typed: numbers by value, tuples as on a command line."""
-    if isinstance(value, list):
-        words = word.split()
-        return len(words) == len(value) and all(map(matches, value, words))
-    if isinstance(value, (int, float)):
-        try:
-            return float(word) == value
-        except ValueError:
-            return False
-    return str(value) == word
 
 
 if __name__ == "__main__":

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import tyro
 
-from raypref import checkpoint, console
-from raypref.cli import parse
-from raypref.config import UserError, nearest
+from raypref.config import UserError, read_config
+from raypref.tools import checkpoint, console
+from raypref.tools.cli import parse
 
 if TYPE_CHECKING:
     from raypref.models.policy import Policy
@@ -51,17 +51,17 @@ def command(argv: list[str]) -> int:
         )
     check(options)
 
-    from raypref import locate
     from raypref.models.identity import check_base
+    from raypref.storage import locate
 
     folder = locate.policy(options.run)
-    config = checkpoint.read_config(folder)
+    config = read_config(folder)
     if options.base:
         config = replace(config, model=replace(config.model, base=options.base))
     tensors, known = checkpoint.load(folder / "row.safetensors")
     z = None
     if "z" in tensors:
-        z = tensors["z"][position(options.client, known["ids"], "this policy answers by its z")]
+        z = tensors["z"][locate.position(options.client, known["ids"], "this policy answers by its z")]
     elif options.client:
         console.note("note: this policy has no z; it answers every client alike")
     check_base(config.model.base, known["base"], options.run)
@@ -143,16 +143,6 @@ def remarks(policy: Policy, prompt: str, room: int) -> Iterator[str]:
     positions = getattr(policy.selector.model.config, "max_position_embeddings", None)
     if positions and kept + room > positions:
         yield f"with {room} tokens of response it takes {kept + room} of the base's {positions} positions"
-
-
-def position(client: str, ids: list[str], why: str) -> int:
-    """Where a client stands among those of the run; `UserError` where it is none of them. why: one is needed."""
-    if client not in ids:
-        what = f"client {client!r} took no part" if client else f"--client is missing: {why}"
-        hint = nearest(client, ids)
-        few = f"; there are {len(ids)}, such as {', '.join(ids[:3])}"
-        raise UserError(f"{what}{hint if 'did you mean' in hint else few}")
-    return ids.index(client)
 
 
 if __name__ == "__main__":

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from raypref import checkpoint, console
-from raypref.cli import parse
-from raypref.config import RunConfig, UserError
+from raypref.config import RunConfig, UserError, read_config
 from raypref.judges import prompts, responses
 from raypref.judges.endpoint import TEMPERATURE, EndpointOptions, ask, cost
 from raypref.judges.responses import Response, Section
 from raypref.judges.reward import RewardOptions, named
-from raypref.run import working_folder
+from raypref.tools import checkpoint, console
+from raypref.tools.cli import parse
+from raypref.tools.folders import working_folder
 
 if TYPE_CHECKING:
     from raypref.evaluation.tables import Table
@@ -59,8 +59,8 @@ def command(argv: list[str]) -> int:
     if not options.run:
         raise UserError("RUN comes first, the folder of a policy run: python -m raypref.judge RUN [--by endpoint …]")
 
-    from raypref import locate
     from raypref.evaluation import tables
+    from raypref.storage import locate
 
     folder = locate.folder(options.run)
     if not (folder / responses.FILE).exists():
@@ -110,8 +110,8 @@ def check_options(by: str, options: Options) -> None:
 
 def track(folder: Path, run: str, made: Collection[str]) -> None:
     """Adds the judgements just made to the policy's run in MLflow, where it has one."""
-    from raypref import tracking
-    from raypref.publish import publish_judgements
+    from raypref.experiment.publish import publish_judgements
+    from raypref.storage import tracking
 
     known = checkpoint.read_json(folder / "mlflow.json") if (folder / "mlflow.json").exists() else {}
     id = known.get("run_id") or (run if re.fullmatch("[0-9a-f]{32}", run) else "")
@@ -131,7 +131,7 @@ def configuration(folder: Path) -> RunConfig:
     """The run's. Raises `UserError` where it is not there."""
     if not (folder / "config.json").is_file():
         raise UserError(f"{folder} holds no config.json; give the folder of a finished policy run")
-    return checkpoint.read_config(folder)
+    return read_config(folder)
 
 
 def judge_folder(folder: Path, options: Options) -> dict[str, Any]:

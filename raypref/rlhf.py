@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from raypref import checkpoint, console
-from raypref.cli import parse
-from raypref.compare import conditions, matches
-from raypref.config import DPOConfig, RLHFConfig, RunConfig, UserError, flatten, to_dict, validate
-from raypref.run import Tracker, listing, peek, tracker, working_folder
-from raypref.spaces import load_space
+from raypref.config import DPOConfig, RLHFConfig, RunConfig, UserError, flatten, read_config, to_dict, validate
+from raypref.config.conditions import conditions, matches
+from raypref.config.spaces import listing, load_space
+from raypref.experiment.tracked import Tracker, tracker
+from raypref.tools import checkpoint, console
+from raypref.tools.cli import parse, peek
+from raypref.tools.folders import working_folder
 
 if TYPE_CHECKING:
     from raypref.policy.task import Task
@@ -86,7 +87,7 @@ def command(argv: list[str]) -> int:
         before = ", finished before" if done else begun
         console.say(f"{i + 1} of {len(todo)}, {run.config.method} seed {run.config.seed}{before}: {folder}")
         if done and task.trains:
-            held = checkpoint.read_config(folder).rlhf
+            held = read_config(folder).rlhf
             for name in WHERE:
                 if (then := getattr(held, name)) != getattr(options.rlhf, name):
                     console.say(f"note: it was trained with rlhf.{name} {then}; another changes no more than rounding")
@@ -106,11 +107,11 @@ def command(argv: list[str]) -> int:
 
 def trained(run: Stage1, task: Task, folder: Path, to: Tracker | None, options: Options) -> Iterator[dict[str, Any]]:
     """One policy and its judgements, inside its MLflow run (none: untracked), which a repeat continues."""
-    from raypref import tracking
+    from raypref.experiment.publish import publish_judgements
     from raypref.judge import Options as Judged
     from raypref.judge import judge_folder
     from raypref.policy.follow import follow, lines, policy_key
-    from raypref.publish import publish_judgements
+    from raypref.storage import tracking
 
     known, total = folder / "mlflow.json", task.config.rlhf.rounds if task.trains else 0
     held = checkpoint.read_json(known) if known.exists() else {}
@@ -145,13 +146,13 @@ def found(name: str, options: Options) -> Iterator[Stage1]:
 
     Raises `UserError` where one that is named is no finished stage-1 run.
     """
-    from raypref import locate, tracking
+    from raypref.storage import locate, tracking
 
     if options.run:
         for word in options.run:
             folder = locate.stage1(word)
             held = checkpoint.read_json(folder / "mlflow.json") if (folder / "mlflow.json").exists() else {}
-            yield Stage1(folder, checkpoint.read_config(folder), held.get("run_id", ""))
+            yield Stage1(folder, read_config(folder), held.get("run_id", ""))
         return
     newest: dict[str, tuple[str, str]] = {}
     runs, _ = tracking.held(tracking.tracking_uri(working_folder()), [name])
@@ -164,13 +165,13 @@ def found(name: str, options: Options) -> Iterator[Stage1]:
         if not (Path(place) / "result.json").exists():
             console.warn(f"the folder of run {id} is gone ({place}); left out")
             continue
-        yield Stage1(Path(place), checkpoint.read_config(Path(place)), id)
+        yield Stage1(Path(place), read_config(Path(place)), id)
 
 
 def elsewhere(base: RunConfig) -> str:
     """An experiment of another name that holds a finished run of this method, such as one that it was compared with;
     '' where none does."""
-    from raypref import tracking
+    from raypref.storage import tracking
 
     uri = tracking.tracking_uri(working_folder())
     wanted = {"algorithm": base.algorithm, "objective": base.objective}

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from raypref import checkpoint, console
-from raypref.cli import parse
-from raypref.config import RunConfig, UserError, flatten, to_dict
-from raypref.spaces import load_space, names
+from raypref.config import RunConfig
+from raypref.config.spaces import listing, load_space
+from raypref.tools import console
+from raypref.tools.cli import parse, peek
+from raypref.tools.folders import output_folder
 
 if TYPE_CHECKING:
     from raypref.clients.pool import Inputs
@@ -54,9 +53,11 @@ def command(argv: list[str]) -> int:
     others = [a for a in options.against if a not in ("none", options.config.algorithm)]
     configs = [dataclasses.replace(options.config, algorithm=a) for a in others] + [options.config]
 
-    from raypref import experiment
     from raypref.evaluation import report, tables
-    from raypref.publish import compare, context_table, diagnostics_table
+    from raypref.experiment import loop as experiment
+    from raypref.experiment.publish import compare, context_table, diagnostics_table
+    from raypref.experiment.tracked import tracked, tracker
+    from raypref.storage.results import run_folder
 
     folders = [run_folder(out, config, options.resume) for config in configs]
     inputs: list[Inputs | None] = [None] * len(configs)
@@ -79,119 +80,6 @@ def command(argv: list[str]) -> int:
     if to:
         console.say(f"tracked: mlflow ui --backend-store-uri {to.uri}")
     return 0
-
-
-@dataclass(frozen=True)
-class Tracker:
-    """Where runs are tracked: strings, so that it reaches other processes and nodes as it is."""
-
-    uri: str
-    experiment: str
-    experiment_id: str
-    parent: str | None = None
-    """Run id of the sweep that the runs belong to."""
-
-
-def tracker(experiment: str) -> Tracker:
-    """Makes the database and the experiment where they are missing; only in the process where the command was typed."""
-    from raypref import tracking
-
-    uri = tracking.tracking_uri(working_folder())
-    return Tracker(uri, experiment, tracking.prepare(uri, experiment))
-
-
-def tracked(
-    config: RunConfig,
-    folder: Path,
-    to: Tracker | None,
-    *,
-    adapters: bool,
-    bar: Callable[[int, str, int], Any] | None = None,
-    label: str = "",
-    tags: Mapping[str, str] | None = None,
-    inputs: Inputs | None = None,
-) -> dict[str, Any]:
-    """One run inside its MLflow run (none: untracked), which a resume continues; returns the result."""
-    from raypref import experiment
-
-    known = folder / "mlflow.json"
-    held = checkpoint.read_json(known) if known.exists() else {}
-    if to is None or held.get("done"):
-        return experiment.run(config, folder, bar=bar, say=console.say, adapters=adapters, inputs=inputs)
-
-    from raypref import tracking
-
-    label = label or f"{config.method} seed {config.seed}"
-    params = flatten(to_dict(config))
-    tags = {"raypref.key": config.key, "raypref.folder": str(folder), **(tags or {})}
-    with tracking.Run(to.uri, to.experiment_id, label, params, tags, to.parent, held.get("run_id")) as track:
-        held = {"uri": to.uri, "experiment": to.experiment, "run_id": track.id}
-        checkpoint.write_json(known, held)
-        result = experiment.run(config, folder, track=track, bar=bar, say=console.say, adapters=adapters, inputs=inputs)
-    checkpoint.write_json(known, held | {"done": True})
-    return result
-
-
-def listing(what: str, argv: Sequence[str]) -> int:
-    """What NAME can be: for a command line without one."""
-    if argv and argv[0] not in ("-h", "--help"):
-        raise UserError(f"the first word is the NAME of a space, not {argv[0]!r}; there are: {', '.join(names())}")
-    console.say(f"usage: python -m raypref.{what} NAME [--help] [--field value …]\n\nNAME is one of")
-    for name in names():
-        console.say(f"  {name:14} {load_space(name).about}")
-    if what == "run":
-        console.say("\nWhat a run makes is the base and --against of a space; python -m raypref.sweep makes all of it")
-    return 0
-
-
-def working_folder() -> Path:
-    """Where the command was typed; for a Ray job started with --working-dir, whose folder is a copy that is soon
-    deleted, `raypref` in the home directory."""
-    here = Path.cwd()
-    packaged = "working_dir_files" in here.parts or "_ray_pkg_" in str(here)
-    return Path.home() / "raypref" if packaged else here
-
-
-def output_folder(out: Path | None) -> Path:
-    """The absolute base of run folders, made and found writable, else `UserError`."""
-    folder = (working_folder() / "runs" if out is None else out.expanduser()).absolute()
-    if folder.is_file():
-        raise UserError(f"--out {folder} is a file; give a folder")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot make --out {folder}: {error.strerror}") from error
-    if not os.access(folder, os.W_OK):
-        raise UserError(f"--out {folder} is not writable; choose another folder")
-    return folder
-
-
-def folder_name(config: RunConfig) -> str:
-    """What a run's folder is called."""
-    return f"{config.method}-seed{config.seed}-{config.key}"
-
-
-def run_folder(out: Path, config: RunConfig, resume: bool) -> Path:
-    """`METHOD-seedN-KEY` in `out`; a repeat gets its own (-2, -3, …), a resume the newest there is."""
-    stem = folder_name(config)
-    taken = [out / stem] if (out / stem).exists() else []
-    while (out / f"{stem}-{len(taken) + 1}").exists():
-        taken.append(out / f"{stem}-{len(taken) + 1}")
-    if resume and taken:
-        return taken[-1]
-    if taken and not (taken[-1] / "result.json").exists():
-        console.say(f"note: {taken[-1]} was begun and not finished; the same words with --resume would go on with it")
-    return out / f"{stem}-{len(taken) + 1}" if taken else out / stem
-
-
-def peek(argv: Sequence[str], flag: str) -> str:
-    """The value of a flag that decides the defaults of all others."""
-    for i, word in enumerate(argv):
-        if word == flag and i + 1 < len(argv):
-            return argv[i + 1]
-        if word.startswith(f"{flag}="):
-            return word.split("=", 1)[1]
-    return ""
 
 
 if __name__ == "__main__":

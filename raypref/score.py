@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import tyro
 
-from raypref import checkpoint, console
-from raypref.cli import parse
-from raypref.config import RunConfig, UserError
+from raypref.config import RunConfig, UserError, read_config
+from raypref.tools import checkpoint, console
+from raypref.tools.cli import parse
 
 if TYPE_CHECKING:
     import torch
@@ -56,19 +56,18 @@ def command(argv: list[str]) -> int:
         raise UserError("RUN and PAIRS come first: python -m raypref.score RUN PAIRS --client ID")
     out = destination(options.out)
 
-    from raypref import locate
     from raypref.data.load import Unusable, extract
-    from raypref.generate import position
     from raypref.models.identity import check_base
+    from raypref.storage import locate
 
     folder = locate.stage1(options.run)
     result, config = (
         checkpoint.read_json(folder / "result.json", "clients"),
-        checkpoint.read_config(folder),
+        read_config(folder),
     )
     if options.base:
         config = replace(config, model=replace(config.model, base=options.base))
-    c = position(options.client, result["clients"], "a pair is judged by its selector")
+    c = locate.position(options.client, result["clients"], "a pair is judged by its selector")
     check_base(config.model.base, result.get("base", ""), options.run)
     pairs: list[tuple[Place, Pair]] = []
     left: list[tuple[Place, str]] = []
@@ -210,7 +209,7 @@ def judged(
 def client_row(folder: Path, config: RunConfig, layout: Any, ids: list[str], c: int, at: str) -> torch.Tensor:
     """[D] what client c had, from the run's folder or from its adapters."""
     from raypref.models.peft_io import import_peft
-    from raypref.results import safe_name
+    from raypref.storage.results import safe_name
 
     if at == "initialization" and (folder / "initialization.safetensors").exists():
         rows = checkpoint.load(folder / "initialization.safetensors")[0]["rows"]

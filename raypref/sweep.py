@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from raypref import checkpoint, console
-from raypref.cli import parse
-from raypref.config import RunConfig, UserError, flatten, nearest, override, to_dict
-from raypref.run import Tracker, folder_name, listing, output_folder, peek, tracked, tracker
-from raypref.spaces import Space, load_space
+from raypref.config import RunConfig, UserError, flatten, nearest, override, read_config, to_dict
+from raypref.config.spaces import Space, listing, load_space
+from raypref.experiment.tracked import Tracker, tracked, tracker
+from raypref.tools import checkpoint, console
+from raypref.tools.cli import parse, peek
+from raypref.tools.folders import output_folder
 
 if TYPE_CHECKING:
     from raypref.clients.pool import Inputs
@@ -128,6 +129,7 @@ def narrowed(space: Space, argv: Sequence[str], config: RunConfig) -> Space:
 def plan(space: Space, options: Options, folder: Path) -> list[Trial]:
     """All trials in a fixed order, whether finished or not."""
     from raypref.evaluation.ranking import varying
+    from raypref.storage.results import folder_name
 
     configs = list(space.trials(options.config, options.smoke, options.seeds))
     flat = [flatten(to_dict(config)) for config in configs]
@@ -185,7 +187,7 @@ def bundles(trials: Sequence[Trial]) -> dict[str, list[dict[str, float]]]:
 
 def prepared(trials: Sequence[Trial]) -> Iterator[tuple[Trial, Inputs]]:
     """Every trial with its inputs, trials of the same data together, so that each data set is read once and let go."""
-    from raypref import experiment
+    from raypref.experiment import loop as experiment
 
     def data(trial: Trial) -> str:
         # Synthetic and dealt data depend on the seed; other data are then read once a seed, which costs little.
@@ -235,7 +237,7 @@ def parent(to: Tracker | None, folder: Path, trials: Sequence[Trial]) -> Iterato
         yield None
         return
 
-    from raypref import tracking
+    from raypref.storage import tracking
 
     def close() -> None:
         children = {trial.mlflow["run_id"] for trial in trials if trial.mlflow.get("experiment") == to.experiment}
@@ -383,7 +385,7 @@ def finished(trials: Sequence[Trial], folder: Path) -> list[Trial]:
     settings = {dataclasses.replace(trial.config, seed=0).key: trial.settings for trial in trials}
     found = []
     for path in sorted(folder.glob("*/result.json")):
-        config = checkpoint.read_config(path.parent)
+        config = read_config(path.parent)
         key = dataclasses.replace(config, seed=0).key
         if key in settings:
             found.append(Trial(config, path.parent, settings[key]))
@@ -395,8 +397,8 @@ def forecast(trials: Sequence[Trial]) -> int:
     """What `--dry-run` says."""
     import torch
 
-    from raypref import rehearsal
     from raypref.clients import actors
+    from raypref.experiment import forecast as costing
 
     missing = [trial for trial in trials if not trial.finished]
     configurations = len({dataclasses.replace(trial.config, seed=0).key for trial in trials})
@@ -407,12 +409,12 @@ def forecast(trials: Sequence[Trial]) -> int:
     if not missing:
         return 0
     machine = {"CPU": float(os.cpu_count() or 1), "GPU": float(torch.cuda.device_count())}
-    costs = rehearsal.Costs()
+    costs = costing.Costs()
     runs, asked = [], []
     for trial, inputs in prepared(missing):
         if not runs and (machine["GPU"] or not trial.config.clients.gpus_per_actor):
-            costs = rehearsal.measure(inputs)
-        runs.append(rehearsal.rehearse(inputs, costs))
+            costs = costing.measure(inputs)
+        runs.append(costing.rehearse(inputs, costs))
         asked.append(actors.bundles(trial.config, len(inputs.sizes)))
 
     most = max(len(one) - 1 for one in asked)
@@ -431,7 +433,7 @@ def forecast(trials: Sequence[Trial]) -> int:
         f"bytes: a round {span([u for u, _ in each])} MB up and {span([d for _, d in each])} MB down, "
         f"a trial {span(up)} and {span(down)}, together {sum(up):,.1f} and {sum(down):,.1f}"
     )
-    if costs == rehearsal.Costs():
+    if costs == costing.Costs():
         console.say("hours and memory: not known, for there is no GPU here to time a step on")
         return 0
     process, actor = costs.process / 1e9, costs.actor / 1e9

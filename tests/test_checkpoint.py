@@ -7,13 +7,13 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from raypref import checkpoint
 from raypref.algorithms.fedavg import FedAvg
 from raypref.clients.protocol import Usage
-from raypref.config import UserError
+from raypref.config import UserError, read_config
 from raypref.evaluation.latent import Latent
-from raypref.results import Store
-from raypref.run import tracked
+from raypref.experiment.tracked import tracked
+from raypref.storage.results import Store
+from raypref.tools import checkpoint
 
 
 def refused(function, *words, **more) -> str:
@@ -95,6 +95,6 @@ def test_what_a_reader_needs_must_be_there(tmp_path):
     with pytest.raises(
         UserError, match=r"config.json cannot be read \(it lacks algorithm, data\); put a copy of it back"
     ):
-        checkpoint.read_config(tmp_path)
+        read_config(tmp_path)
     checkpoint.write_json(tmp_path / "config.json", {"algorithm": "fedavg", "data": {}})
-    assert checkpoint.read_config(tmp_path).algorithm == "fedavg"  # what is younger than the file takes its default
+    assert read_config(tmp_path).algorithm == "fedavg"  # what is younger than the file takes its default

@@ -19,8 +19,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from raypref import checkpoint, experiment
 from raypref.config import from_dict, override
+from raypref.experiment import loop as experiment
+from raypref.tools import checkpoint
 
 ROOT = Path(__file__).resolve().parents[1]
 RAY = Path(sys.executable).with_name("ray")

@@ -6,10 +6,11 @@ import json
 import numpy as np
 import pytest
 
-from raypref import tracking
-from raypref.compare import command, matches
+from raypref.compare import command
 from raypref.config import UserError
+from raypref.config.conditions import matches
 from raypref.evaluation.latent import Latent
+from raypref.storage import tracking
 from tests.evaluation.made import BALANCED, flat, judgement, policy_result, result, section
 
 GROUPS = {

@@ -10,8 +10,8 @@ import textwrap
 
 import pytest
 
-from raypref import console
-from raypref.console import Progress, clock
+from raypref.tools import console
+from raypref.tools.console import Progress, clock
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ENV = {k: v for k, v in os.environ.items() if k not in {*console.QUIET, "PYTHONWARNINGS", "COLUMNS"}}
@@ -20,7 +20,7 @@ ENV |= {"PYTHONPATH": ROOT, "TERM": "xterm"}
 COMMAND = """
 import sys
 from raypref.config import UserError
-from raypref.console import main, say
+from raypref.tools.console import main, say
 
 def command(argv):
     {body}
@@ -192,7 +192,7 @@ def test_clock(seconds, text):
 
 
 BAR = """
-from raypref.console import Progress, warn
+from raypref.tools.console import Progress, warn
 with Progress(3, "fed[gd]") as progress:
     for i in range(3):
         progress.advance(note=f"loss [{i}]")

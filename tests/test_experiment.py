@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from raypref import checkpoint, experiment
 from raypref.algorithms.base import State
 from raypref.config import UserError, override, to_dict
 from raypref.evaluation.latent import Latent
-from raypref.results import Store, doubts, safe_name
-from raypref.rng import stream
+from raypref.experiment import loop as experiment
+from raypref.storage.results import Store, doubts, safe_name
+from raypref.tools import checkpoint
+from raypref.tools.rng import stream
 
 
 def measured(result):

@@ -8,11 +8,12 @@ import re
 import pytest
 import torch
 
-from raypref import checkpoint, generate
+from raypref import generate
 from raypref.config import UserError, from_dict, override, to_dict
 from raypref.models.identity import base_identity
 from raypref.models.policy import Policy, layout_of
 from raypref.models.selector import load_selector, load_tokenizer, pad_id
+from raypref.tools import checkpoint
 
 
 @pytest.fixture(scope="module")

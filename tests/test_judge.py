@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from raypref import checkpoint
 from raypref.config import RunConfig, UserError, override, to_dict
-from raypref.console import main
 from raypref.data.synthetic import groups, members, pairs
 from raypref.judge import Options, command, file_name, judge_folder
 from raypref.judges import responses
 from raypref.judges.prompts import PROMPTS
 from raypref.judges.responses import Response
+from raypref.tools import checkpoint
+from raypref.tools.console import main
 from tests.judges.server import refusal, serving
 from tests.judges.test_reward import make
 

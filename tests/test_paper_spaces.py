@@ -5,9 +5,11 @@ own."""
 import pytest
 import ray
 
-from raypref import compare, run, sweep
+from raypref import compare, sweep
 from raypref.config import override
-from raypref.spaces import load_space
+from raypref.config.spaces import load_space
+from raypref.experiment.tracked import tracked, tracker
+from raypref.storage.results import folder_name
 
 
 def swept(name, base):
@@ -20,10 +22,10 @@ def swept(name, base):
 
 def in_process(name, base, folder):
     """The trials that `swept` would run."""
-    space, to = load_space(name), run.tracker(name)
+    space, to = load_space(name), tracker(name)
     small = {"model.base": str(base), "model.lora_r": 2, "clients.backend": "local"}
     for config in space.trials(override(space.configured("", True), small), True, ()):
-        run.tracked(config, folder / run.folder_name(config), to, adapters=False)
+        tracked(config, folder / folder_name(config), to, adapters=False)
 
 
 @pytest.mark.slow

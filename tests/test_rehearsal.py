@@ -4,10 +4,11 @@ import dataclasses
 
 import pytest
 
-from raypref import checkpoint, experiment
 from raypref.algorithms import ALGORITHMS
 from raypref.config import UserError, override
-from raypref.rehearsal import Costs, check, measure, rehearse
+from raypref.experiment import loop as experiment
+from raypref.experiment.forecast import Costs, check, measure, rehearse
+from raypref.tools import checkpoint
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,11 @@ import shutil
 
 import pytest
 
-from raypref import checkpoint, generate, judge, locate, publish, rlhf, run, score, tracking
+from raypref import generate, judge, rlhf, run, score
 from raypref.config import UserError, flatten, from_dict
+from raypref.experiment import publish
+from raypref.storage import locate, tracking
+from raypref.tools import checkpoint
 
 STAGE1 = [
     *("--clients.backend", "local", "--against", "none", "--variational.features", "8", "--variational.encoder", "8"),

@@ -7,11 +7,12 @@ import json
 import pytest
 import torch
 
-from raypref import checkpoint, score
+from raypref import score
 from raypref.config import UserError, override, to_dict
 from raypref.models.identity import base_identity
 from raypref.models.latent import row_layout
 from raypref.models.layout import initial_row
+from raypref.tools import checkpoint
 
 
 @pytest.fixture(scope="module")

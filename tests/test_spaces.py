@@ -9,9 +9,9 @@ import pytest
 
 from raypref.algorithms import ALGORITHMS
 from raypref.config import RunConfig, UserError, flatten, override
+from raypref.config.spaces import Space, load_space, names
 from raypref.evaluation.ranking import BEST
 from raypref.objectives.choice import metrics
-from raypref.spaces import Space, load_space, names
 
 ROOT = Path(__file__).parents[1]
 NAMES = sorted(f.stem for f in (ROOT / "tune_spaces").glob("*.py") if not f.stem.startswith("_"))
@@ -253,7 +253,10 @@ def test_a_mistake_in_a_space_is_told(grid, message):
 def test_a_space_of_ones_own_is_found_and_hides_an_installed_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tune_spaces").mkdir()
-    own = "from raypref.config import RunConfig\nfrom raypref.spaces import Space\nSPACE = Space({!r}, RunConfig())\n"
+    own = (
+        "from raypref.config import RunConfig\nfrom raypref.config.spaces import Space\n"
+        "SPACE = Space({!r}, RunConfig())\n"
+    )
     for name in ("mine", "local"):
         (tmp_path / "tune_spaces" / f"{name}.py").write_text(own.format(name.upper()))
     assert set(names()) == {*NAMES, "mine"}

@@ -13,12 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from raypref import checkpoint, experiment
 from raypref.clients import actors
 from raypref.config import UserError, override, to_dict
-from raypref.run import Tracker
-from raypref.spaces import load_space
+from raypref.config.spaces import load_space
+from raypref.experiment import loop as experiment
+from raypref.experiment.tracked import Tracker
 from raypref.sweep import Options, check_tracker, command, narrowed, plan, reason
+from raypref.tools import checkpoint
 
 
 @pytest.fixture

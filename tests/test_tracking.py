@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from raypref import tracking
 from raypref.config import UserError
-from raypref.tracking import Run, close_stale, prepare, tracking_uri
+from raypref.storage import tracking
+from raypref.storage.tracking import Run, close_stale, prepare, tracking_uri
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -50,7 +50,7 @@ def client(uri, experiment):
 
 RUN = """
 import sys, time
-from raypref.tracking import Run
+from raypref.storage.tracking import Run
 
 uri, experiment, run_id = sys.argv[1:]
 with Run(uri, experiment, "fedgd-0", {"experts.K": 4}, {"key": "abc"}, run_id=run_id or None) as run:
@@ -250,7 +250,7 @@ def test_prepare_finds_what_it_made_and_explains_what_it_cannot_use(uri, experim
     assert "\n" not in str(error.value) and "MLFLOW_HTTP_REQUEST_MAX_RETRIES" not in os.environ
 
 
-PREPARE = "import sys; from raypref.tracking import prepare; print(prepare(sys.argv[1], 'same'))"
+PREPARE = "import sys; from raypref.storage.tracking import prepare; print(prepare(sys.argv[1], 'same'))"
 
 
 @pytest.mark.slow

@@ -11,7 +11,6 @@ import pytest
 import torch
 from rich.console import Console
 
-from raypref import checkpoint, experiment
 from raypref.clients.pool import InProcess
 from raypref.clients.protocol import Context, Personalized, Trained, Usage
 from raypref.clients.seen import Part, parted, unseen
@@ -20,9 +19,11 @@ from raypref.data.encode import concatenate
 from raypref.evaluation import ranking, report, seeds
 from raypref.evaluation.curve import seen_and_unseen
 from raypref.evaluation.unseen import by_group
-from raypref.publish import diagnosed, enumerate_marks
-from raypref.rehearsal import Costs, rehearse
-from raypref.results import Store
+from raypref.experiment import loop as experiment
+from raypref.experiment.forecast import Costs, rehearse
+from raypref.experiment.publish import diagnosed, enumerate_marks
+from raypref.storage.results import Store
+from raypref.tools import checkpoint
 from tests.evaluation.made import found
 from tests.evaluation.made import result as made
 

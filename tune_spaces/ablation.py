@@ -4,7 +4,7 @@
 `python -m raypref.compare ablation --figure win-rates` draws the figure.
 """
 
-from raypref.spaces import Space
+from raypref.config.spaces import Space
 from tune_spaces._bases import OPPOSED, OPPOSED_SMOKE, VARIATIONAL
 from tune_spaces._papers import S1, S1_GEMMA
 

@@ -1,7 +1,7 @@
 """CL (S2 section 3): one model on all data pooled, a reference that is not federated."""
 
 from raypref.config import RunConfig
-from raypref.spaces import Space
+from raypref.config.spaces import Space
 from tune_spaces._bases import SMOKE, TWO_ACTORS
 from tune_spaces._papers import S2
 

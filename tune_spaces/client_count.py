@@ -4,7 +4,7 @@
 `python -m raypref.compare client_count --table win-rates` draws the table.
 """
 
-from raypref.spaces import Space
+from raypref.config.spaces import Space
 from tune_spaces._bases import OPPOSED, OPPOSED_SMOKE, S1_METHODS
 from tune_spaces._papers import S1, S1_GEMMA
 

@@ -7,7 +7,7 @@ Balanced k-means then puts some clients with the other group; `--variational.no-
 
 from dataclasses import replace
 
-from raypref.spaces import Space
+from raypref.config.spaces import Space
 from tune_spaces._bases import OPPOSED, OPPOSED_SMOKE, S1_METHODS
 from tune_spaces._papers import S1, S1_GEMMA
 

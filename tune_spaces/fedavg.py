@@ -1,7 +1,7 @@
 """FedAvg (FL in S2): one model, uniform sampling, average by N_c."""
 
 from raypref.config import RunConfig
-from raypref.spaces import Space
+from raypref.config.spaces import Space
 from tune_spaces._bases import SMOKE, TWO_ACTORS
 from tune_spaces._papers import S2
 

@@ -1,7 +1,7 @@
 """FedBiscuit (S2 B.2): size-balanced hard clusters, one model each."""
 
 from raypref.config import RunConfig
-from raypref.spaces import Space
+from raypref.config.spaces import Space
 from tune_spaces._bases import SMOKE, TWO_ACTORS
 from tune_spaces._papers import S2
 

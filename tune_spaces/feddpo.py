@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from raypref.config import OptimConfig
-from raypref.spaces import Space
+from raypref.config.spaces import Space
 from tune_spaces._bases import OPPOSED, OPPOSED_SMOKE
 from tune_spaces._papers import S1, S1_GEMMA
 

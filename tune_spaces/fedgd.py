@@ -1,7 +1,7 @@
 """FedGD (S2 section 4): discover the groups, then train one model with group-debiased sampling."""
 
 from raypref.config import RunConfig
-from raypref.spaces import Space
+from raypref.config.spaces import Space
 from tune_spaces._bases import SMOKE, TWO_ACTORS
 from tune_spaces._papers import S2
 

@@ -1,7 +1,7 @@
 """FedGD phase 2 alone over the true groups (S2 4.2), an oracle with R/2 rounds."""
 
 from raypref.config import RunConfig
-from raypref.spaces import Space
+from raypref.config.spaces import Space
 from tune_spaces._bases import SMOKE, TWO_ACTORS
 from tune_spaces._papers import S2
 

@@ -1,6 +1,6 @@
 """FedVPA-GP (S1 section 4): a variational selector with a federated mixture prior and prototypes."""
 
-from raypref.spaces import Space
+from raypref.config.spaces import Space
 from tune_spaces._bases import OPPOSED, OPPOSED_SMOKE
 from tune_spaces._papers import S1, S1_GEMMA
 

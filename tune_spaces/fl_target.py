@@ -1,7 +1,7 @@
 """FL_target (S2 3.2): FedAvg with group-debiased sampling over the true groups, an oracle."""
 
 from raypref.config import RunConfig
-from raypref.spaces import Space
+from raypref.config.spaces import Space
 from tune_spaces._bases import SMOKE, TWO_ACTORS
 from tune_spaces._papers import S2
 

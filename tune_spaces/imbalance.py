@@ -5,7 +5,7 @@ second phase has. `python -m raypref.compare imbalance` draws them.
 """
 
 from raypref.config import ClientsConfig, DiagnosticsConfig, FederationConfig, RunConfig
-from raypref.spaces import Space
+from raypref.config.spaces import Space
 from tune_spaces._bases import SMOKE
 from tune_spaces._papers import S2
 

@@ -1,7 +1,7 @@
 """Local (S2 section 5): every client fine-tunes the frozen base alone."""
 
 from raypref.config import RunConfig
-from raypref.spaces import Space
+from raypref.config.spaces import Space
 from tune_spaces._bases import SMOKE, TWO_ACTORS
 from tune_spaces._papers import S2
 

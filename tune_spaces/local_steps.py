@@ -6,7 +6,7 @@ adds to it. `python -m raypref.compare local_steps` draws the figure.
 """
 
 from raypref.config import ClientsConfig, DataConfig, RunConfig
-from raypref.spaces import Space
+from raypref.config.spaces import Space
 from tune_spaces._bases import SMOKE
 from tune_spaces._papers import S2
 

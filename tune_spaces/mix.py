@@ -4,7 +4,7 @@
 """
 
 from raypref.config import ClientsConfig, PersonalizationConfig, RunConfig
-from raypref.spaces import Space
+from raypref.config.spaces import Space
 from tune_spaces._bases import SMOKE
 
 OPTIONS = ("form", "lora", "adapted", "linear", "beta", "lam")

@@ -4,7 +4,7 @@
 """
 
 from raypref.config import ClientsConfig, FedGDConfig, RunConfig
-from raypref.spaces import Space
+from raypref.config.spaces import Space
 from tune_spaces._bases import SMOKE
 from tune_spaces._papers import S2
 

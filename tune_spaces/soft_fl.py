@@ -1,7 +1,7 @@
 """Soft-FL (S2 B.3): soft clusters, each client a mixture of K models."""
 
 from raypref.config import RunConfig
-from raypref.spaces import Space
+from raypref.config.spaces import Space
 from tune_spaces._bases import SMOKE, TWO_ACTORS
 from tune_spaces._papers import S2
 

@@ -13,9 +13,9 @@ from raypref.clients.protocol import Clients
 from raypref.config import RunConfig, UserError
 from raypref.data.federation import members
 from raypref.models.peft_io import start_row
-from raypref.rng import stream
 from raypref.server.aggregation import combine, size_weights
 from raypref.server.sampling import group_debiased_sample, uniform_sample
+from raypref.tools.rng import stream
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,10 @@ from raypref.clients.protocol import Clients
 from raypref.config import RunConfig, UserError
 from raypref.data.federation import members
 from raypref.models.peft_io import start_row
-from raypref.rng import stream
 from raypref.server.aggregation import combine, group_weights, hierarchical_weights, uniform_weights
 from raypref.server.clustering import lowest_loss, random_assignment, reindex
 from raypref.server.sampling import group_debiased_sample
+from raypref.tools.rng import stream
 
 
 @dataclass(frozen=True)

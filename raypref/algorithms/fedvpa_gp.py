@@ -18,9 +18,9 @@ from raypref.algorithms.fedavg import check_cohort, uniform_cohort
 from raypref.clients.protocol import PART, Clients, Context
 from raypref.config import RunConfig, UserError
 from raypref.models.layout import initial_row
-from raypref.rng import stream
 from raypref.server.aggregation import combine, uniform_weights
 from raypref.server.clustering import kmeans, match_labels, strays
+from raypref.tools.rng import stream
 
 
 @dataclass(frozen=True)

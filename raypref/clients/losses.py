@@ -24,7 +24,7 @@ from raypref.models.selector import Dropout
 from raypref.objectives import variational as vi
 from raypref.objectives.choice import choice_loss, margins, metrics, order_margins
 from raypref.objectives.dpo import dpo_loss, margin
-from raypref.rng import stream, torch_stream
+from raypref.tools.rng import stream, torch_stream
 
 if TYPE_CHECKING:
     from raypref.clients.worker import Worker

@@ -17,7 +17,7 @@ from raypref.clients.pool import Pool
 from raypref.clients.protocol import Clients, Context, Personalized, Trained, Usage
 from raypref.config import RunConfig, UserError
 from raypref.data.federation import members
-from raypref.rng import stream
+from raypref.tools.rng import stream
 
 
 class Part:

@@ -22,7 +22,7 @@ from raypref.data.encode import EncodedClient, EncodedFold
 from raypref.models.latent import row_layout
 from raypref.models.selector import Dropout, Selector, load_selector
 from raypref.objectives.choice import metrics, pair_margins
-from raypref.rng import stream, torch_stream
+from raypref.tools.rng import stream, torch_stream
 
 EVALUATED = ("validation", "test")
 

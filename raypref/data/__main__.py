@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from raypref import cli, console
 from raypref.config import DataConfig, ModelConfig, RunConfig, UserError, nearest, validate
 from raypref.data.synthesize import Synthesize, synthesize
+from raypref.tools import cli, console
 
 
 @dataclass(frozen=True)

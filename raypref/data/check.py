@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from raypref import console
 from raypref.config import RunConfig
 from raypref.data import encode
 from raypref.data.federation import FOLDS, Federation
 from raypref.data.load import Counts, some
+from raypref.tools import console
 
 PAPER = "--data.cover-column split --data.cover-min-rows 100 --data.exact-counts 50 50 --data.template tldr"
 """What S2 2.3 does with TL;DR's comparisons."""

@@ -26,10 +26,10 @@ from typing import IO, Any, Literal
 
 import tyro
 
-from raypref import console
-from raypref.asking import Again, Asking, address, ask_all, fault
 from raypref.config import DataConfig, UserError, nearest
 from raypref.data import sources
+from raypref.endpoints.asking import Again, Asking, address, ask_all, fault
+from raypref.tools import console
 
 INSTRUCTIONS: dict[str, tuple[str, str]] = {
     "education": (

@@ -18,8 +18,8 @@ from typing import IO
 
 import numpy as np
 
-from raypref import checkpoint
 from raypref.evaluation.curve import adjusted_rand_index
+from raypref.tools import checkpoint
 
 NUMBERS = ("silhouette", "ari", "kl", "active_units")
 """Keys of `numbers`, in the order in which they are shown."""

@@ -1,7 +1,7 @@
 """A judge behind any OpenAI-compatible endpoint (S1 D.2, C.3.1), with a cache on disk, so that no answer is paid twice.
 
-What its errors mean, retries and waits are `raypref.asking`'s; the `openai` client, whose own retries are off, is
-imported late.
+What its errors mean, retries and waits are `raypref.endpoints.asking`'s; the `openai` client, whose own retries are
+off, is imported late.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from raypref import console
-from raypref.asking import Again, Asking, address, ask_all, fault
 from raypref.config import UserError
+from raypref.endpoints.asking import Again, Asking, address, ask_all, fault
+from raypref.tools import console
 
 MODEL = "gpt-4o-mini"
 TEMPERATURE = 0.0

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from raypref import checkpoint
 from raypref.config import UserError
-from raypref.rng import stream
+from raypref.tools import checkpoint
+from raypref.tools.rng import stream
 
 FILE = "responses.jsonl"
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from raypref.evaluation.curve import RESAMPLES
-from raypref.rng import stream
+from raypref.tools.rng import stream
 
 Verdict = Literal["ours", "theirs", "tie", "unparseable"]
 """What one answer of a judge prefers: the fine-tuned response, the frozen one, neither, or nobody can tell."""

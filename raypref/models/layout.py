@@ -15,7 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from raypref.rng import torch_stream
+from raypref.tools.rng import torch_stream
 
 
 @dataclass(frozen=True)

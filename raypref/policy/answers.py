@@ -9,10 +9,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from raypref import checkpoint
 from raypref.models.policy import Policy, Sampling
 from raypref.policy.task import Task
-from raypref.rng import stream
+from raypref.tools import checkpoint
+from raypref.tools.rng import stream
 
 FILE = "responses.jsonl"
 

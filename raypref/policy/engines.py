@@ -17,11 +17,11 @@ import torch
 import torch.distributed
 from torch import Tensor, nn
 
-from raypref import checkpoint
 from raypref.clients.worker import Share
 from raypref.config import RunConfig, UserError
 from raypref.models.policy import Policy
 from raypref.models.selector import Dropout
+from raypref.tools import checkpoint
 
 FILE = "policy.safetensors"
 """Replaced whole after each round: a kill in the middle of a save leaves the round before."""

@@ -21,13 +21,13 @@ from typing import Any
 
 import torch
 
-from raypref import checkpoint
 from raypref.config import RunConfig, to_dict
 from raypref.models.peft_io import export_peft
 from raypref.models.policy import Z_TO_EMBEDDING, layout_of
 from raypref.policy import job
 from raypref.policy.answers import FILE as RESPONSES
 from raypref.policy.task import Task
+from raypref.tools import checkpoint
 
 WHERE = ("backend", "gpus_per_worker", "cpus_per_worker", "engine", "zero_stage")
 """Fields of `rlhf` that change where work runs, not what is computed beyond rounding."""

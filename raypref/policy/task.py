@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from raypref import checkpoint
 from raypref.clients.seen import unseen
 from raypref.config import RunConfig, UserError
 from raypref.data.encode import choice_tokens
@@ -20,7 +19,8 @@ from raypref.data.load import load
 from raypref.models.identity import check_base
 from raypref.models.latent import row_layout
 from raypref.models.selector import load_tokenizer, pad_id
-from raypref.rng import stream
+from raypref.tools import checkpoint
+from raypref.tools.rng import stream
 
 FOLLOWED = "take fedavg, fedgd, fedbiscuit, fedvpl or fedvpa_gp"
 

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gumbel_softmax
 
-from raypref import checkpoint
 from raypref.clients.worker import Share, Worker
 from raypref.models.layout import initial_row
 from raypref.models.policy import Policy, Sampling
@@ -25,7 +24,8 @@ from raypref.policy import answers
 from raypref.policy.engines import Engine, open_engine
 from raypref.policy.labels import Given, Labels, Voted
 from raypref.policy.task import Task
-from raypref.rng import stream, torch_stream
+from raypref.tools import checkpoint
+from raypref.tools.rng import stream, torch_stream
 
 
 @dataclass

@@ -3,14 +3,14 @@
 import numpy as np
 import torch
 
-from raypref import experiment
 from raypref.algorithms.centralized import CL, MultiCL
 from raypref.clients.pool import InProcess
 from raypref.clients.worker import comparisons
 from raypref.config import override
+from raypref.experiment import loop as experiment
 from raypref.models.layout import initial_row
 from raypref.objectives.choice import choice_loss
-from raypref.rng import stream
+from raypref.tools.rng import stream
 
 
 def trained(algorithm):

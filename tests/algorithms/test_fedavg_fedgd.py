@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from raypref import experiment
 from raypref.algorithms import ALGORITHMS
 from raypref.algorithms.fedavg import FedAvg, FedAvgState, FLTarget
 from raypref.algorithms.fedgd import FedGD, FedGDTarget
@@ -12,9 +11,10 @@ from raypref.algorithms.fedvpa_gp import FedVPAGP
 from raypref.clients.pool import InProcess
 from raypref.config import UserError, override
 from raypref.data.federation import members
+from raypref.experiment import loop as experiment
 from raypref.models.layout import initial_row
-from raypref.rng import stream
 from raypref.server.sampling import group_debiased_sample
+from raypref.tools.rng import stream
 from tests.algorithms.rule import Rule, config
 
 

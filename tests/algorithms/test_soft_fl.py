@@ -6,8 +6,8 @@ import torch
 
 from raypref.algorithms.soft_fl import SoftFL
 from raypref.config import UserError
-from raypref.rng import stream
 from raypref.server.sampling import uniform_sample
+from raypref.tools.rng import stream
 from tests.algorithms.rule import Rule, config
 
 ONE = {"model__lora_r": 1}  # as the rule's layout

@@ -6,10 +6,11 @@ import pytest
 import ray
 import torch
 
-from raypref import checkpoint, experiment
 from raypref.clients import actors
 from raypref.config import UserError, override
 from raypref.evaluation.latent import Latent
+from raypref.experiment import loop as experiment
+from raypref.tools import checkpoint
 
 
 @pytest.fixture(scope="module")

@@ -6,10 +6,10 @@ import torch
 from torch.autograd import forward_ad
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from raypref import experiment
 from raypref.clients.diagnosis import diagnose, full_gradient
 from raypref.clients.pool import InProcess
 from raypref.config import ModelConfig, override
+from raypref.experiment import loop as experiment
 from raypref.models.layout import initial_row
 from raypref.models.selector import ARCHITECTURES, Selector
 from raypref.objectives.choice import pair_margins

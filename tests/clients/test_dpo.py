@@ -9,15 +9,16 @@ import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from raypref import checkpoint, experiment
 from raypref.clients.pool import InProcess
 from raypref.clients.worker import LocalTraining
 from raypref.config import RunConfig, UserError, override, validate
 from raypref.data.load import load
+from raypref.experiment import loop as experiment
+from raypref.experiment.forecast import Costs, measure, rehearse
 from raypref.models.latent import row_layout
 from raypref.models.layout import initial_row
 from raypref.models.peft_io import export_peft, start_row
-from raypref.rehearsal import Costs, measure, rehearse
+from raypref.tools import checkpoint
 from tests.test_experiment import Stop, measured, stopping
 
 DPO = {"algorithm": "fedavg", "objective": "dpo"}

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from raypref import experiment
 from raypref.clients.pool import InProcess
 from raypref.clients.protocol import Context
 from raypref.clients.worker import LocalTraining, measured
 from raypref.config import override
 from raypref.data.encode import EncodedFold
+from raypref.experiment import loop as experiment
 from raypref.models.layout import initial_row
-from raypref.rng import stream
+from raypref.tools.rng import stream
 
 FORMS = [
     {"variational.form": "printed", "variational.lora": True},

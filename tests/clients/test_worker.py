@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from raypref import experiment
 from raypref.clients.pool import InProcess
 from raypref.clients.protocol import Placement
 from raypref.clients.worker import LocalTraining, comparisons
 from raypref.config import override
+from raypref.experiment import loop as experiment
 from raypref.models.layout import initial_row
 from raypref.objectives.choice import choice_loss
-from raypref.rng import stream
+from raypref.tools.rng import stream
 
 
 @pytest.fixture(scope="module")

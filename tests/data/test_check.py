@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(autouse=True)
 def contained(monkeypatch, tmp_path_factory):
     """Nothing is left in a person's cache, or in the environment of later tests."""
-    monkeypatch.setattr("raypref.console.quiet", lambda: None)
+    monkeypatch.setattr("raypref.tools.console.quiet", lambda: None)
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", str(tmp_path_factory.mktemp("datasets")))
 
 

@@ -20,7 +20,6 @@ from pathlib import Path
 
 import pytest
 
-from raypref.asking import retry_after
 from raypref.config import DataConfig, UserError
 from raypref.data.__main__ import main
 from raypref.data.federation import FOLDS
@@ -37,6 +36,7 @@ from raypref.data.synthesize import (
     settings,
 )
 from raypref.data.synthetic import AXES, groups
+from raypref.endpoints.asking import retry_after
 
 ROOT = Path(__file__).parents[2]
 STYLE = {instruction(axis, pole): (axis, pole) for axis in INSTRUCTIONS for pole in (0, 1)}
@@ -104,7 +104,7 @@ def refusal(status: int, message: str, code: str = "", **headers: str) -> tuple[
 
 @pytest.fixture
 def server(monkeypatch):
-    monkeypatch.setattr("raypref.console.quiet", lambda: None)
+    monkeypatch.setattr("raypref.tools.console.quiet", lambda: None)
     server = Server()
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()

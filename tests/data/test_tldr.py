@@ -20,7 +20,7 @@ from tune_spaces._papers import S2, TLDR
 
 @pytest.fixture(autouse=True)
 def contained(monkeypatch, tmp_path_factory):
-    monkeypatch.setattr("raypref.console.quiet", lambda: None)
+    monkeypatch.setattr("raypref.tools.console.quiet", lambda: None)
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", str(tmp_path_factory.mktemp("datasets")))
 
 

@@ -263,7 +263,7 @@ def test_nothing_is_drawn_of_nothing_and_every_item_names_its_command():
 def test_commands_name_spaces_that_make_the_runs():
     """What a table says it lacks, the sweep that it names has."""
     from raypref.config import flatten, to_dict
-    from raypref.spaces import load_space
+    from raypref.config.spaces import load_space
 
     configs = [c for name in SPACES for c in load_space(name).trials(load_space(name).base)]
     runs = [found(flat(0.5, 0.5, 0.5, 0.5, C=40), **flatten(to_dict(c))) for c in configs]

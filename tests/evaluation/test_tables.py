@@ -6,8 +6,8 @@ import io
 import numpy as np
 import pytest
 
-from raypref.console import say
 from raypref.evaluation.tables import Cell, Column, Table, escape, latex, markdown, terminal, text, to_csv
+from raypref.tools.console import say
 
 ACC = Column("acc^10", r"$\mathrm{acc}^{10}$", "Balanced", scale=100, digits=1, best=1)
 GQ = Column("GQ(l)", "$GQ(l)$", "Balanced", best=-1, within="layers")

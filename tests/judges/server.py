@@ -94,7 +94,7 @@ def serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     server = Server()
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
-    monkeypatch.setattr("raypref.console.quiet", lambda: None)
+    monkeypatch.setattr("raypref.tools.console.quiet", lambda: None)
     monkeypatch.setenv("OPENAI_BASE_URL", server.url)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)

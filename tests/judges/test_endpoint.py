@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from raypref import asking
 from raypref.config import UserError
+from raypref.endpoints import asking
 from raypref.judges.endpoint import Answer, Cache, EndpointOptions, ask, estimate
 from raypref.judges.prompts import fill
 from tests.judges.server import completion, refusal, serving

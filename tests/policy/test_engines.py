@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from raypref import checkpoint
 from raypref.clients.worker import Share
 from raypref.config import UserError
 from raypref.policy.engines import open_engine
 from raypref.policy.train import Tally, Trainer
+from raypref.tools import checkpoint
 
 STAGES = (0, 1, 2, 3)
 LONE = Share(0, 1)

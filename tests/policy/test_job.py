@@ -7,9 +7,9 @@ import pytest
 import ray
 import torch
 
-from raypref import checkpoint
 from raypref.config import UserError, override
 from raypref.policy import job
+from raypref.tools import checkpoint
 
 pytestmark = pytest.mark.slow
 

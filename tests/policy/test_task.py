@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from raypref import experiment
 from raypref.config import UserError, override
 from raypref.data.federation import Pair
 from raypref.data.load import load
+from raypref.experiment import loop as experiment
 from raypref.models.policy import layout_of
 from raypref.policy import task as tasks
 from raypref.policy.task import gather

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from raypref.rng import stream
 from raypref.server.clustering import balance, lowest_loss, random_assignment, reindex, soft_weights
+from raypref.tools.rng import stream
 
 
 def test_lowest_loss_with_ties_to_the_lowest_expert():

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raypref.rng import stream
 from raypref.server.clustering import kmeans, match_labels, strays
+from raypref.tools.rng import stream
 
 
 def inertia(points, labels):

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from raypref import checkpoint
 from raypref.config import flatten
 from raypref.evaluation import diagnostics, latent_figures, mix, papers, report, tables, win_rates
 from raypref.evaluation.curve import seen_and_unseen
 from raypref.evaluation.latent import Latent
-from raypref.results import Store
+from raypref.storage.results import Store
+from raypref.tools import checkpoint
 
 
 def publish(store: Store, track: Any | None = None) -> None:

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from raypref import rehearsal, results
 from raypref.algorithms import ALGORITHMS
 from raypref.algorithms.base import State, starts
 from raypref.algorithms.centralized import CL
@@ -29,9 +28,11 @@ from raypref.config import RunConfig, UserError, nearest, validate
 from raypref.data.encode import choice_tokens, encode_federation, encode_pairs, wording
 from raypref.data.load import load
 from raypref.evaluation import latent
+from raypref.experiment import forecast
+from raypref.experiment.publish import publish
 from raypref.models.latent import PROTOTYPES, row_layout
 from raypref.models.selector import load_tokenizer, pad_id
-from raypref.publish import publish
+from raypref.storage import results
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ def prepare(config: RunConfig) -> Inputs:
     data = encode_federation(federation, tokenizer, encode, template, config.data.max_length)
     choices = choice_tokens(tokenizer, template) if encode is encode_pairs else ()
     inputs = Inputs(config, data, choices, pad_id(tokenizer), layout)
-    rehearsal.check(inputs)
+    forecast.check(inputs)
     return inputs
 
 
@@ -115,7 +116,7 @@ def prepare_like(inputs: Inputs, config: RunConfig) -> Inputs:
         return prepare(config)
     check(config)
     own = dataclasses.replace(inputs, config=config, layout=row_layout(config))
-    rehearsal.check(own)
+    forecast.check(own)
     return own
 
 
@@ -197,8 +198,8 @@ def run(
 ) -> dict[str, Any]:
     """Run, or finish, what `folder` holds of this configuration; returns the result (also in `folder/result.json`).
 
-    track: an open `raypref.tracking.Run`, or None. bar: makes a progress bar (a context manager with `advance`) from
-    (total, label, done). adapters: also write the initialization and every personalized adapter as PEFT folders.
+    track: an open `raypref.storage.tracking.Run`, or None. bar: makes a progress bar (a context manager with `advance`)
+    from (total, label, done). adapters: also write the initialization and every personalized adapter as PEFT folders.
     inputs: what `prepare` makes of the configuration, where the caller has it already.
     """
     check(config)

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from raypref.config import RunConfig, UserError, nearest, override, validate
-from raypref.rng import stream
+from raypref.tools import console
+from raypref.tools.rng import stream
 
 Keys = str | tuple[str, ...]
 """A dotted key, or several whose values go together."""
@@ -137,8 +138,24 @@ def load_space(name: str) -> Space:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses defined in it look themselves up
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except ImportError as error:  # such as the places that names had in an earlier version
+        hint = "; Space is in raypref.config.spaces" if error.name == "raypref.spaces" else ""
+        raise UserError(f"{known[name]} cannot be read: {error}{hint}") from error
     space = getattr(module, "SPACE", None)
     if not isinstance(space, Space):
-        raise UserError(f"{known[name]} does not define SPACE, a raypref.spaces.Space")
+        raise UserError(f"{known[name]} does not define SPACE, a raypref.config.spaces.Space")
     return space
+
+
+def listing(what: str, argv: Sequence[str]) -> int:
+    """What NAME can be: for a command line without one."""
+    if argv and argv[0] not in ("-h", "--help"):
+        raise UserError(f"the first word is the NAME of a space, not {argv[0]!r}; there are: {', '.join(names())}")
+    console.say(f"usage: python -m raypref.{what} NAME [--help] [--field value …]\n\nNAME is one of")
+    for name in names():
+        console.say(f"  {name:14} {load_space(name).about}")
+    if what == "run":
+        console.say("\nWhat a run makes is the base and --against of a space; python -m raypref.sweep makes all of it")
+    return 0

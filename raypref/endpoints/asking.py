@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from raypref import console
 from raypref.config import UserError
+from raypref.tools import console
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import tyro
 
-from raypref.config import UserError, nearest
+from raypref.tools.errors import UserError, nearest
 
 T = TypeVar("T")
 
@@ -62,3 +62,13 @@ def _sentence(box: str) -> str:
         lines.append(inside)
     text = re.sub(r"\s+", " ", " ".join(lines)).strip().rstrip(".")
     return text.removeprefix("Error parsing ") or "the command line could not be read"
+
+
+def peek(argv: Sequence[str], flag: str) -> str:
+    """The value of a flag that decides the defaults of all others."""
+    for i, word in enumerate(argv):
+        if word == flag and i + 1 < len(argv):
+            return argv[i + 1]
+        if word.startswith(f"{flag}="):
+            return word.split("=", 1)[1]
+    return ""

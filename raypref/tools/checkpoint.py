@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from raypref.config import RunConfig, UserError, from_dict
+from raypref.tools.errors import UserError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -79,11 +79,6 @@ def read_json(path: Path, *needs: str) -> Any:
         if lacks := [key for key in needs if key not in value]:
             raise ValueError(f"it lacks {', '.join(lacks)}")
         return value
-
-
-def read_config(folder: Path) -> RunConfig:
-    """What a run or a policy was configured with, from its `config.json`. Raises `UserError` as `read_json` does."""
-    return from_dict(read_json(folder / "config.json", "algorithm", "data"))
 
 
 def read_lines(path: Path) -> list[Any]:

@@ -21,7 +21,7 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from raypref.config import UserError
-from raypref.console import TERMINATED, warn
+from raypref.tools.console import TERMINATED, warn
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

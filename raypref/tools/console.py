@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType, TracebackType
 from typing import Any
 
-from raypref.config import UserError
+from raypref.tools.errors import UserError
 
 TERMINATED = 128 + signal.SIGTERM
 """Exit status after SIGTERM."""

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from raypref import checkpoint
 from raypref.algorithms import ALGORITHMS
 from raypref.algorithms.base import starts
 from raypref.clients.pool import Inputs, Pool
@@ -27,6 +26,7 @@ from raypref.config import DPOConfig
 from raypref.models.layout import Layout, Segment
 from raypref.models.peft_io import start_row
 from raypref.objectives.choice import metrics
+from raypref.tools import checkpoint
 
 STEPS = 3
 """Training steps that `measure` times."""
@@ -129,7 +129,7 @@ def rehearse(inputs: Inputs, costs: Costs) -> Forecast:
 
 
 def _narrow(inputs: Inputs, costs: Costs, segment: Segment) -> Forecast:
-    """The run with rows of one segment, step by step as in `raypref.experiment.records`."""
+    """The run with rows of one segment, step by step as in `raypref.experiment.loop.records`."""
     layout = Layout((segment,))
     config = dataclasses.replace(inputs.config, dpo=DPOConfig())  # without a start, which is as wide as the base wants
     clients = Counting(dataclasses.replace(inputs, config=config, layout=layout), costs)

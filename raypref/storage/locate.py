@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from raypref.config import UserError
-from raypref.run import working_folder
+from raypref.tools.errors import UserError, nearest
+from raypref.tools.folders import working_folder
 
 CACHE = Path("~/.cache/raypref/runs")
 """Where a run's artifacts are fetched to when its folder is not on this machine."""
@@ -29,7 +29,7 @@ def folder(run: str) -> Path:
         return path
     if not re.fullmatch(r"[0-9a-f]{32}", run):
         raise UserError(f"{run}: there is no such folder, and it is no MLflow run id; give a run's folder or its id")
-    from raypref import tracking
+    from raypref.storage import tracking
 
     return tracking.fetch(tracking.tracking_uri(working_folder()), run, CACHE.expanduser() / run)
 
@@ -44,3 +44,13 @@ def _checked(run: str, needed: str, how: str) -> Path:
             raise UserError(f"{run} is {kind}, not a finished {what}; {how}")
         raise UserError(f"{run} holds no finished {what} (no {needed}); {how}")
     return path
+
+
+def position(client: str, ids: list[str], why: str) -> int:
+    """Where a client stands among those of the run; `UserError` where it is none of them. why: one is needed."""
+    if client not in ids:
+        what = f"client {client!r} took no part" if client else f"--client is missing: {why}"
+        hint = nearest(client, ids)
+        few = f"; there are {len(ids)}, such as {', '.join(ids[:3])}"
+        raise UserError(f"{what}{hint if 'did you mean' in hint else few}")
+    return ids.index(client)

@@ -7,7 +7,6 @@ Beside each field stands the paper's symbol and place. Nothing here imports torc
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import hashlib
 import json
 import math
@@ -15,11 +14,12 @@ import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
-
-class UserError(Exception):
-    """Something a person can mend. The message is one line: what was wrong, what to do. Exit status 2."""
+from raypref.tools import checkpoint
+from raypref.tools.errors import UserError as UserError
+from raypref.tools.errors import nearest as nearest
 
 
 @dataclass(frozen=True)
@@ -380,6 +380,12 @@ def from_dict(value: Mapping[str, Any]) -> RunConfig:
     return override(RunConfig(), flatten(value))
 
 
+def read_config(folder: Path) -> RunConfig:
+    """What a run or a policy was configured with, from its `config.json`. Raises `UserError` as
+    `raypref.tools.checkpoint.read_json` does."""
+    return from_dict(checkpoint.read_json(folder / "config.json", "algorithm", "data"))
+
+
 def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested mappings to dotted keys: {"experts": {"K": 4}} -> {"experts.K": 4}."""
     flat: dict[str, Any] = {}
@@ -402,16 +408,6 @@ def override(config: RunConfig, values: Mapping[str, Any]) -> RunConfig:
             raise UserError(f"unknown field {dotted!r}{nearest(dotted, known)}")
         config = _replace(config, dotted.split("."), value, dotted)
     return config
-
-
-def nearest(word: str, known: typing.Iterable[str]) -> str:
-    """'; did you mean 'x'?' for the closest known word, or the list of them."""
-    options = sorted(known)
-    tails = {option.lstrip("-").rsplit(".", 1)[-1]: option for option in options}
-    last = word.lstrip("-").rsplit(".", 1)[-1]
-    close = [tails[last]] if last in tails else difflib.get_close_matches(word, options, n=1, cutoff=0.5)
-    close = close or [tails[m] for m in difflib.get_close_matches(last, tails, n=1, cutoff=0.55)]
-    return f"; did you mean {close[0]!r}?" if close else f"; there are: {', '.join(options)}"
 
 
 def _replace(node: Any, path: list[str], value: Any, dotted: str) -> Any:

@@ -24,11 +24,10 @@ from urllib.parse import quote
 import numpy as np
 import torch
 
-from raypref import checkpoint
 from raypref.algorithms.base import State
 from raypref.clients.protocol import Personalized, Usage
 from raypref.clients.seen import unseen
-from raypref.config import RunConfig, UserError, flatten, to_dict
+from raypref.config import RunConfig, UserError, flatten, read_config, to_dict
 from raypref.data.encode import EncodedFederation
 from raypref.evaluation import papers
 from raypref.evaluation.curve import adjusted_rand_index
@@ -36,6 +35,7 @@ from raypref.evaluation.latent import Latent
 from raypref.models.identity import base_identity
 from raypref.models.latent import PREFIX
 from raypref.models.layout import Layout
+from raypref.tools import checkpoint, console
 
 
 class Store:
@@ -44,7 +44,7 @@ class Store:
     def __init__(self, folder: Path, config: RunConfig) -> None:
         self.folder, self.config = folder, config
         if (folder / "config.json").exists():
-            other = checkpoint.read_config(folder)
+            other = read_config(folder)
             if other.key != config.key:
                 raise UserError(f"{folder} holds a run of another configuration ({other.key}); choose another --out")
 
@@ -233,3 +233,21 @@ def doubts(result: dict[str, Any]) -> list[str]:
     losses = np.asarray(result["test"]["loss"])
     broken = int((~np.isfinite(losses)).any(axis=1).sum())
     return [f"the loss of {broken} clients is not finite; try a lower learning rate"] if broken else []
+
+
+def folder_name(config: RunConfig) -> str:
+    """What a run's folder is called."""
+    return f"{config.method}-seed{config.seed}-{config.key}"
+
+
+def run_folder(out: Path, config: RunConfig, resume: bool) -> Path:
+    """`METHOD-seedN-KEY` in `out`; a repeat gets its own (-2, -3, …), a resume the newest there is."""
+    stem = folder_name(config)
+    taken = [out / stem] if (out / stem).exists() else []
+    while (out / f"{stem}-{len(taken) + 1}").exists():
+        taken.append(out / f"{stem}-{len(taken) + 1}")
+    if resume and taken:
+        return taken[-1]
+    if taken and not (taken[-1] / "result.json").exists():
+        console.say(f"note: {taken[-1]} was begun and not finished; the same words with --resume would go on with it")
+    return out / f"{stem}-{len(taken) + 1}" if taken else out / stem

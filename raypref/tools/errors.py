@@ -1,0 +1,20 @@
+"""What a person can mend, told in one line."""
+
+from __future__ import annotations
+
+import difflib
+import typing
+
+
+class UserError(Exception):
+    """Something a person can mend. The message is one line: what was wrong, what to do. Exit status 2."""
+
+
+def nearest(word: str, known: typing.Iterable[str]) -> str:
+    """'; did you mean 'x'?' for the closest known word, or the list of them."""
+    options = sorted(known)
+    tails = {option.lstrip("-").rsplit(".", 1)[-1]: option for option in options}
+    last = word.lstrip("-").rsplit(".", 1)[-1]
+    close = [tails[last]] if last in tails else difflib.get_close_matches(word, options, n=1, cutoff=0.5)
+    close = close or [tails[m] for m in difflib.get_close_matches(last, tails, n=1, cutoff=0.55)]
+    return f"; did you mean {close[0]!r}?" if close else f"; there are: {', '.join(options)}"
