@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from raypref.config import DPOConfig, RLHFConfig, RunConfig, UserError, flatten, read_config, to_dict, validate
+from raypref.config import RLHFConfig, RunConfig, UserError, flatten, read_config, to_dict, validate
 from raypref.config.conditions import conditions, matches
+from raypref.config.fields import of_part
+from raypref.config.identity import policy_key
 from raypref.config.spaces import listing, load_space
 from raypref.experiment.tracked import Tracker, tracker
+from raypref.objectives.dpo import DPOConfig
 from raypref.tools import checkpoint, console
 from raypref.tools.cli import parse, peek
 from raypref.tools.folders import working_folder
@@ -71,7 +74,7 @@ def command(argv: list[str]) -> int:
 
     from raypref.evaluation import tables
     from raypref.judge import remarks, table
-    from raypref.policy.follow import WHERE, configured, finished, lines, policy_key
+    from raypref.policy.follow import configured, finished, lines
     from raypref.policy.task import gather
 
     wanted = RunConfig(dpo=options.dpo, rlhf=options.rlhf)
@@ -88,7 +91,7 @@ def command(argv: list[str]) -> int:
         console.say(f"{i + 1} of {len(todo)}, {run.config.method} seed {run.config.seed}{before}: {folder}")
         if done and task.trains:
             held = read_config(folder).rlhf
-            for name in WHERE:
+            for name in of_part(RLHFConfig, "where"):
                 if (then := getattr(held, name)) != getattr(options.rlhf, name):
                     console.say(f"note: it was trained with rlhf.{name} {then}; another changes no more than rounding")
         with checkpoint.locked(folder):
@@ -110,7 +113,7 @@ def trained(run: Stage1, task: Task, folder: Path, to: Tracker | None, options: 
     from raypref.experiment.publish import publish_judgements
     from raypref.judge import Options as Judged
     from raypref.judge import judge_folder
-    from raypref.policy.follow import follow, lines, policy_key
+    from raypref.policy.follow import follow, lines
     from raypref.storage import tracking
 
     known, total = folder / "mlflow.json", task.config.rlhf.rounds if task.trains else 0

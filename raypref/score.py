@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import tyro
 
-from raypref.config import RunConfig, UserError, read_config
+from raypref.config import RunConfig, UserError, read_config, registry
 from raypref.tools import checkpoint, console
 from raypref.tools.cli import parse
 
@@ -175,25 +175,25 @@ def judged(
     import torch
 
     from raypref.clients.worker import Worker
-    from raypref.data.encode import Counts, choice_tokens, concatenate, wording
+    from raypref.data.encode import Counts, concatenate
     from raypref.models.selector import load_tokenizer, pad_id
 
     tokenizer = load_tokenizer(config.model.base)
-    choice_ids = () if config.objective == "dpo" else choice_tokens(tokenizer, config.data.template)
-    worker = Worker(config, {}, choice_ids, pad_id(tokenizer))
+    objective = registry.objective(config.objective)
+    worker = Worker(config, {}, objective.choice_ids(tokenizer, config), pad_id(tokenizer))
     z = None
-    if config.objective == "variational":
+    if objective.latent_width(config):
         name = "personalized_mu" if options.at == "personalized" else "mu"
         if name not in result["probes"]:
             raise UserError(f"{options.run} is of an earlier version, which did not keep its clients' z; run it again")
         z = torch.tensor(result["probes"][name][c])
     row = client_row(folder, config, worker.layout, result["clients"], c, options.at)
-    encode, template = wording(config)
+    encode, template, _ = objective.encoding(config)
     counts = [Counts() for _ in pairs]
     length = config.data.max_length
     folds = [encode([pair], tokenizer, template, length, count) for pair, count in zip(pairs, counts, strict=True)]
     usable = [fold for fold in folds if fold.pairs]
-    margins = iter(worker.loss.judge(row, concatenate(usable), z).mean(-1).tolist() if usable else [])
+    margins = iter(worker.margins(row[None], concatenate(usable), z)[0].mean(-1).tolist() if usable else [])
     return [
         Judged(None, f"whose responses alone exceed data.max_length={length}")
         if count.too_long

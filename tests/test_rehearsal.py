@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from raypref.algorithms import ALGORITHMS
-from raypref.config import UserError, override
+from raypref.config import UserError, override, registry
 from raypref.experiment import loop as experiment
 from raypref.experiment.forecast import Costs, check, measure, rehearse
 from raypref.tools import checkpoint
@@ -13,7 +13,7 @@ from raypref.tools import checkpoint
 
 @pytest.mark.parametrize(
     ("algorithm", "objective"),
-    [*((a, "variational" if a.startswith("fedvp") else "choice") for a in ALGORITHMS), ("fedavg", "dpo")],
+    [(a, registry.algorithm(a).objective) for a in ALGORITHMS],
 )
 @pytest.mark.parametrize("per_actor", [0, 4])
 def test_bytes_steps_and_state_are_those_of_the_run(tiny, tmp_path, algorithm, objective, per_actor):

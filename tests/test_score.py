@@ -10,8 +10,8 @@ import torch
 from raypref import score
 from raypref.config import UserError, override, to_dict
 from raypref.models.identity import base_identity
-from raypref.models.latent import row_layout
 from raypref.models.layout import initial_row
+from raypref.objectives.base import row_layout
 from raypref.tools import checkpoint
 
 

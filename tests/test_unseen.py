@@ -11,8 +11,9 @@ import pytest
 import torch
 from rich.console import Console
 
+from raypref.clients.half import Message
 from raypref.clients.pool import InProcess
-from raypref.clients.protocol import Context, Personalized, Trained, Usage
+from raypref.clients.protocol import Trained, Usage
 from raypref.clients.seen import Part, parted, unseen
 from raypref.config import RunConfig, UserError, override
 from raypref.data.encode import concatenate
@@ -178,8 +179,8 @@ class Told:
     def __init__(self):
         self.asked = []
 
-    def train(self, cohort, rows, round, context):
-        self.asked.append((cohort.tolist(), context.peers.tolist()))
+    def train(self, cohort, rows, round, message, kept):
+        self.asked.append((cohort.tolist(), message.about.tolist()))
         cohort = np.sort(cohort)
         return Trained(cohort, rows, self.sizes[cohort], np.zeros(len(cohort)))
 
@@ -192,26 +193,18 @@ class Told:
     def posterior(self, clients, rows):
         return clients.tolist()
 
-    def personalize(self, clients, rows):
-        return Personalized(clients, rows, {}, [], {}, {})
-
-    def stacks(self):
-        return [np.array([0, 2]), np.array([1, 4]), np.array([3])]
-
 
 def test_positions_are_translated_both_ways():
     """Clients 1, 3 and 4 of five, here 0, 1 and 2."""
     part = Part(Told(), np.array([1, 3, 4]))
     assert part.sizes.tolist() == [11, 13, 14] and part.group_of.tolist() == [1, 1, 0] and part.groups == ("a", "b")
-    none = np.zeros((2, 1), np.float32)
-    context = Context(np.array([0, 2]), none, none, np.zeros((2, 2), np.float32))
-    returned = part.train([2, 0], torch.zeros(2, 1), 0, context)
+    assert part.keys.tolist() == [1, 3, 4]
+    returned = part.train([2, 0], torch.zeros(2, 1), 0, Message(about=part.keys[[0, 2]]))
     assert part.pool.asked == [([4, 1], [1, 4])]
     assert returned.cohort.tolist() == [0, 2] and returned.sizes.tolist() == [11, 14]
     assert part.train_pooled([np.array([0, 1]), np.array([2])], None, None, 0, 1) == [[1, 3], [4]]
     assert part.evaluate(torch.zeros(1), "validation") == ("validation", [1, 3, 4])
-    assert part.posterior([2], torch.zeros(1)) == [4] and part.personalize([1], torch.zeros(1)).clients.tolist() == [1]
-    assert [stack.tolist() for stack in part.stacks()] == [[0, 2], [1]]  # 1 and 4, then 3; 0 and 2 are not here
+    assert part.posterior([2], torch.zeros(1)) == [4]
     assert part.used.rounds == 7
     rows = part.beside(torch.tensor([[0.0], [2.0]]), torch.tensor([[1.0], [3.0], [4.0]]))
     assert rows.ravel().tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]

@@ -1,6 +1,6 @@
 """Pieces that the spaces share."""
 
-from raypref.config import ClientsConfig, DataConfig, ExpertsConfig, PersonalizationConfig, RunConfig, VariationalConfig
+from raypref.config import ClientsConfig, DataConfig, PersonalizationConfig, RunConfig, override
 
 TWO_ACTORS = ClientsConfig(backend="ray", clients_per_actor=20)
 """Forty clients on two actors: both cores of a small laptop."""
@@ -23,14 +23,15 @@ SMOKE: dict[str, object] = {
 }
 """Seconds on a laptop: whether everything works, not how well."""
 
-OPPOSED = RunConfig(
-    algorithm="fedvpa_gp",
-    objective="variational",
-    data=DataConfig(axes=("education", "humor", "manners"), group_sizes=(5, 5)),
-    variational=VariationalConfig(M=2),
-    experts=ExpertsConfig(K=3),  # FedBiscuit's U (S1 C.4)
-    personalization=PersonalizationConfig(marks=(0,)),
-    clients=ClientsConfig(backend="ray"),
+OPPOSED = override(
+    RunConfig(
+        algorithm="fedvpa_gp",
+        objective="variational",
+        data=DataConfig(axes=("education", "humor", "manners"), group_sizes=(5, 5)),
+        personalization=PersonalizationConfig(marks=(0,)),
+        clients=ClientsConfig(backend="ray"),
+    ),
+    {"variational.M": 2, "experts.K": 3},  # FedBiscuit's U (S1 C.4)
 )
 """S1's setting on the embedded benchmark: in the place of helpful and harmless two groups that wish the opposite on
 every axis, and z inferred without a gradient step. All styles that the base writes are judged in training: a policy is
@@ -52,5 +53,5 @@ OPPOSED_SMOKE: dict[str, object] = {
 VARIATIONAL = [(name, "variational") for name in ("fedvpl", "fedvpl_ortho", "fedvpl_prior", "fedvpa_gp")]
 """Values of ("algorithm", "objective"): S1's method and what it is made of (5.4)."""
 
-S1_METHODS = [("fedavg", "dpo"), ("fedbiscuit", "choice"), ("fedvpl", "variational"), ("fedvpa_gp", "variational")]
+S1_METHODS = [("feddpo", "dpo"), ("fedbiscuit", "choice"), ("fedvpl", "variational"), ("fedvpa_gp", "variational")]
 """Values of ("algorithm", "objective"): FedDPO and the selectors of S1 Table 1, all at one learning rate."""

@@ -3,14 +3,14 @@
 `python -m raypref.compare main_results phase2_start` draws the table.
 """
 
-from raypref.config import ClientsConfig, FedGDConfig, RunConfig
+from raypref.config import ClientsConfig, RunConfig, override
 from raypref.config.spaces import Space
 from tune_spaces._bases import SMOKE
 from tune_spaces._papers import S2
 
 SPACE = Space(
     about="FedGD whose phase 2 continues from phase 1's model (S2 Table 7; the random start is in main_results).",
-    base=RunConfig(fedgd=FedGDConfig(phase2_start="continue"), clients=ClientsConfig(backend="ray")),
+    base=override(RunConfig(clients=ClientsConfig(backend="ray")), {"fedgd.phase2_start": "continue"}),
     grid={
         "fedgd.phase2_start": ["continue"],  # over the paper's preset, which has the random start
         "data.group_sizes": [(10, 10, 10, 10), (15, 15, 5, 5)],

@@ -7,18 +7,20 @@ rounds, each of them on batches from everybody.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from raypref.algorithms.base import Metrics, State
+from raypref.algorithms.base import Algorithm, Metrics, State
 from raypref.algorithms.fedavg import check_groups_known
 from raypref.clients.protocol import Clients
-from raypref.config import RunConfig
 from raypref.data.federation import members
-from raypref.models.peft_io import start_row
+from raypref.tools.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from raypref.config import RunConfig
 
 BLOCKS, TOGETHER = 20, 5
 """Parts in which the steps are taken and saved, at most: by one process, and by several, which Ray Train starts anew
@@ -35,14 +37,16 @@ class CentralizedState(State):
     """[G, 2, D] AdamW's running means of the gradient and of its square."""
 
 
-class CL:
+class CL(Algorithm):
     """CL: one model on all preference data, conflicting preferences within every batch."""
 
+    title: ClassVar[str] = "CL"
     weights: ClassVar[str] = "none: pooled data"
     state: ClassVar[type[State]] = CentralizedState
+    pooled: ClassVar[bool] = True
 
     def __init__(self, config: RunConfig, clients: Clients) -> None:
-        self.config, self.clients = config, clients
+        super().__init__(config, clients)
         self.steps = config.federation.rounds * config.federation.local_steps
 
     @property
@@ -54,7 +58,7 @@ class CL:
         return np.zeros(len(clients.sizes), dtype=np.int64)
 
     def init(self) -> CentralizedState:
-        start = start_row(self.config, self.clients.layout).repeat(int(self.pool_of(self.clients).max()) + 1, 1)
+        start = self.clients.start().repeat(int(self.pool_of(self.clients).max()) + 1, 1)
         return CentralizedState(round=0, theta=start, moments=torch.zeros(len(start), 2, start.shape[1]))
 
     def round(self, state: CentralizedState) -> tuple[CentralizedState, Metrics]:
@@ -73,6 +77,8 @@ class CL:
 
 class MultiCL(CL):
     """Multi-CL: one model a *true* group, each of R · τ steps, so that no conflict arises within a model; an oracle."""
+
+    title: ClassVar[str] = "Multi CL"
 
     def __init__(self, config: RunConfig, clients: Clients) -> None:
         super().__init__(config, clients)

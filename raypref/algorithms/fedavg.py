@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-from torch import Tensor
 
-from raypref.algorithms.base import Metrics, State
+from raypref.algorithms.base import Algorithm, Metrics, State, loss_metrics
 from raypref.clients.protocol import Clients
-from raypref.config import RunConfig, UserError
 from raypref.data.federation import members
-from raypref.models.peft_io import start_row
 from raypref.server.aggregation import combine, size_weights
 from raypref.server.sampling import group_debiased_sample, uniform_sample
+from raypref.tools.errors import UserError
 from raypref.tools.rng import stream
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from raypref.config import RunConfig
 
 
 @dataclass(frozen=True)
@@ -24,22 +27,19 @@ class FedAvgState(State):
     """[D] θ^(r), the global model."""
 
 
-class FedAvg:
+class FedAvg(Algorithm):
     """FL: one model, uniform sampling, average by N_c."""
 
+    title: ClassVar[str] = "FL"
     weights: ClassVar[str] = "by N_c"
     state: ClassVar[type[State]] = FedAvgState
 
     def __init__(self, config: RunConfig, clients: Clients) -> None:
-        self.config, self.clients = config, clients
+        super().__init__(config, clients)
         check_cohort(config, clients)
 
-    @property
-    def rounds(self) -> int:
-        return self.config.federation.rounds
-
     def init(self) -> FedAvgState:
-        return FedAvgState(round=0, theta=start_row(self.config, self.clients.layout))
+        return FedAvgState(round=0, theta=self.clients.start())
 
     def round(self, state: FedAvgState) -> tuple[FedAvgState, Metrics]:
         # 1. Sample S_r.
@@ -48,7 +48,7 @@ class FedAvg:
         returned = self.clients.train(cohort, state.theta, state.round)
         # 3. θ^(r) = Σ_c (N_c / Σ N_c') θ_c^(r).
         theta = combine(size_weights(returned.sizes), returned.rows)
-        return FedAvgState(state.round + 1, theta), {"train/loss": float(returned.loss.mean())}
+        return FedAvgState(state.round + 1, theta), loss_metrics(returned)
 
     def sample(self, round: int) -> np.ndarray:
         """S_r, int64 [|S_r|]."""
@@ -58,8 +58,17 @@ class FedAvg:
         return state.theta
 
 
+class FedDPO(FedAvg):
+    """FedDPO: FedAvg of policies that clients train by DPO, without a selector (Ye et al., 2024; S1 5.1)."""
+
+    title: ClassVar[str] = "FedDPO"
+    objective: ClassVar[str] = "dpo"
+
+
 class FLTarget(FedAvg):
     """FL_target: FedAvg with only its sampling changed, to group-debiased sampling over the *true* groups (S2 3.2)."""
+
+    title: ClassVar[str] = "FL_target"
 
     def __init__(self, config: RunConfig, clients: Clients) -> None:
         super().__init__(config, clients)
@@ -77,25 +86,12 @@ def uniform_cohort(config: RunConfig, clients: Clients, round: int) -> np.ndarra
 
 def check_cohort(config: RunConfig, clients: Clients) -> None:
     """`UserError` where more clients a round are asked for than there are."""
-    count = len(clients.sizes)
+    count, seen = len(clients.sizes), "seen " if config.federation.unseen else ""
     if config.federation.cohort > count:
         raise UserError(
-            f"federation.cohort is {config.federation.cohort} but there are {count} {_seen(config)}clients; "
+            f"federation.cohort is {config.federation.cohort} but there are {count} {seen}clients; "
             f"set --federation.cohort to at most {count}"
         )
-
-
-def check_experts(config: RunConfig, clients: Clients) -> None:
-    """`UserError` where there are more experts than clients."""
-    K, count = config.experts.K, len(clients.sizes)
-    if count < K:
-        raise UserError(
-            f"experts.K is {K} but there are {count} {_seen(config)}clients; set --experts.K to at most {count}"
-        )
-
-
-def _seen(config: RunConfig) -> str:
-    return "seen " if config.federation.unseen else ""
 
 
 def check_groups_known(config: RunConfig, clients: Clients) -> None:

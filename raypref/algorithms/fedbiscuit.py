@@ -5,20 +5,25 @@ The steps below keep the order of Algorithm 2; line numbers are its own.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from raypref.algorithms.base import Metrics, State
-from raypref.algorithms.fedavg import check_cohort, check_experts, uniform_cohort
+from raypref.algorithms.base import Algorithm, Metrics, State, loss_metrics
+from raypref.algorithms.experts import ExpertsConfig, check_experts
+from raypref.algorithms.fedavg import check_cohort, uniform_cohort
 from raypref.clients.protocol import Clients
-from raypref.config import RunConfig, UserError
-from raypref.models.peft_io import start_row
 from raypref.server.aggregation import combine, residual_weights, size_weights, uniform_weights
 from raypref.server.clustering import balance, lowest_loss
+from raypref.tools.errors import UserError
+from raypref.tools.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from raypref.config import RunConfig
 
 
 @dataclass(frozen=True)
@@ -29,40 +34,42 @@ class FedBiscuitState(State):
     """[C] π(c), from 0; -1 during the warm-up. After the last round π*_c, each client's own choice."""
 
 
-class FedBiscuit:
+class FedBiscuit(Algorithm):
     """Algorithm 2. It executes K · T warm-up rounds and then R - T others, and counts them all."""
 
+    title: ClassVar[str] = "FedBiscuit"
     weights: ClassVar[str] = "warm-up uniform; then p_c = N_c / Σ N with the rest kept"
     state: ClassVar[type[State]] = FedBiscuitState
+    parameters: ClassVar[Mapping[str, type]] = {"experts": ExpertsConfig}
+    rounds_note: ClassVar[str] = "FedBiscuit's include its warm-up (K·T + R - T)"
 
     def __init__(self, config: RunConfig, clients: Clients) -> None:
-        self.config, self.clients = config, clients
+        super().__init__(config, clients)
         check_cohort(config, clients)
         check_experts(config, clients)
-        if config.federation.rounds <= config.experts.T:
+        self.K, self.T = (experts := config.of(ExpertsConfig)).K, experts.T
+        if config.federation.rounds <= self.T:
             raise UserError(
                 f"FedBiscuit warms each expert up for experts.T rounds out of federation.rounds, but T is "
-                f"{config.experts.T} and rounds {config.federation.rounds}; lower --experts.T"
+                f"{self.T} and rounds {config.federation.rounds}; lower --experts.T"
             )
-        self.warm_up = config.experts.K * config.experts.T
+        self.warm_up = self.K * self.T
 
     @property
     def rounds(self) -> int:
-        return self.warm_up + self.config.federation.rounds - self.config.experts.T
+        return self.warm_up + self.config.federation.rounds - self.T
 
     def init(self) -> FedBiscuitState:
         """The experts share one LoRA start; the warm-up's cohorts make them differ."""
-        start = start_row(self.config, self.clients.layout)
-        return FedBiscuitState(
-            round=0, theta=start.repeat(self.config.experts.K, 1), assignment=[-1] * len(self.clients.sizes)
-        )
+        start = self.clients.start()
+        return FedBiscuitState(round=0, theta=start.repeat(self.K, 1), assignment=[-1] * len(self.clients.sizes))
 
     def round(self, state: FedBiscuitState) -> tuple[FedBiscuitState, Metrics]:
         return self.warm(state) if state.round < self.warm_up else self.cluster(state)
 
     def warm(self, state: FedBiscuitState) -> tuple[FedBiscuitState, Metrics]:
         """Phase 1 (lines 3-12): T rounds of FedAvg with uniform weights for one expert after another."""
-        k = state.round // self.config.experts.T
+        k = state.round // self.T
         # 5-9. S_{t,k} trains expert k.
         returned = self.clients.train(
             uniform_cohort(self.config, self.clients, state.round), state.theta[k], state.round
@@ -70,13 +77,13 @@ class FedBiscuit:
         # 10. Uniform average.
         theta = state.theta.clone()
         theta[k] = combine(uniform_weights(len(returned.cohort)), returned.rows)
-        return replace(state, round=state.round + 1, theta=theta), {"train/loss": float(returned.loss.mean())}
+        return replace(state, round=state.round + 1, theta=theta), loss_metrics(returned)
 
     def cluster(self, state: FedBiscuitState) -> tuple[FedBiscuitState, Metrics]:
         """Phase 2 (lines 14-38): clustered rounds, with size-balanced reassignment every T of them."""
-        K, pi, moved = self.config.experts.K, np.asarray(state.assignment), 0
+        K, pi, moved = self.K, np.asarray(state.assignment), 0
         # 15-26. Reassignment by validation loss, then size balancing.
-        if (state.round - self.warm_up) % self.config.experts.T == 0:
+        if (state.round - self.warm_up) % self.T == 0:
             losses = self.losses(state.theta, self.clients)
             pi = balance(lowest_loss(losses), losses)
             moved = int(np.sum(pi != np.asarray(state.assignment)))
@@ -89,12 +96,21 @@ class FedBiscuit:
         # 39-43. At the end each client chooses the expert of its lowest validation loss, without balancing.
         if state.round + 1 == self.rounds:
             pi = lowest_loss(self.losses(theta, self.clients))
-        metrics = {"train/loss": float(returned.loss.mean()), "groups/moved": float(moved)}
+        metrics = loss_metrics(returned) | {"groups/moved": float(moved)}
         return FedBiscuitState(state.round + 1, theta, pi.tolist()), metrics
 
     def losses(self, theta: Tensor, clients: Clients) -> np.ndarray:
         """ℓ_{c,k} = ValLoss(θ_k, D_val^c), [K, C]."""
         return clients.evaluate(theta, "validation")["loss"]
+
+    @classmethod
+    def groups(cls, state: FedBiscuitState) -> list[int]:
+        return state.assignment
+
+    @classmethod
+    def selectors(cls, state: FedBiscuitState) -> Tensor:
+        """The experts, with a vote each (S1 C.4: U = 3)."""
+        return state.theta
 
     def initialization(self, state: FedBiscuitState) -> Tensor:
         """θ_c^init = θ_{π*_c}^(R) (line 45): [C, D]."""

@@ -6,23 +6,39 @@ steps below keep the order of Algorithm 1; line numbers are its own.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from raypref.algorithms.base import Metrics, State
-from raypref.algorithms.fedavg import check_cohort, check_experts, check_groups_known
+from raypref.algorithms.base import Algorithm, Metrics, State, loss_metrics
+from raypref.algorithms.experts import ExpertsConfig, check_experts
+from raypref.algorithms.fedavg import check_cohort, check_groups_known
 from raypref.clients.protocol import Clients
-from raypref.config import RunConfig, UserError
+from raypref.config.fields import setting
 from raypref.data.federation import members
-from raypref.models.peft_io import start_row
 from raypref.server.aggregation import combine, group_weights, hierarchical_weights, uniform_weights
 from raypref.server.clustering import lowest_loss, random_assignment, reindex
 from raypref.server.sampling import group_debiased_sample
+from raypref.tools.errors import UserError
+from raypref.tools.lazy import torch
 from raypref.tools.rng import stream
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from raypref.config import RunConfig
+
+
+@dataclass(frozen=True)
+class FedGDConfig:
+    """S2 section 4."""
+
+    w: float = setting(0.6, above=0, most=1)
+    """Mixing coefficient of the experts' moving average (S2 4.1, A.2)."""
+    phase2_start: Literal["random", "continue"] = "random"
+    """φ^(R/2): a fresh LoRA initialization, or θ_g of phase 1 (S2 C.3, Table 7)."""
 
 
 @dataclass(frozen=True)
@@ -41,17 +57,22 @@ class FedGDState(State):
     """[C] π(c), from 0."""
 
 
-class FedGD:
+class FedGD(Algorithm):
     """Algorithm 1, both phases."""
 
+    title: ClassVar[str] = "FedGD"
     weights: ClassVar[str] = "phase 1 uniform; phase 2 by N_c within a group, uniform across groups"
     state: ClassVar[type[State]] = FedGDState
+    parameters: ClassVar[Mapping[str, type]] = {"experts": ExpertsConfig, "fedgd": FedGDConfig}
+    rounds_note: ClassVar[str] = "FedGD's model gets R/2 of R, the others find the groups"
 
     def __init__(self, config: RunConfig, clients: Clients) -> None:
-        self.config, self.clients = config, clients
+        super().__init__(config, clients)
         check_cohort(config, clients)
         check_experts(config, clients)
-        T, R = config.experts.T, config.federation.rounds
+        self.options, self.K = config.of(FedGDConfig), config.of(ExpertsConfig).K
+        self.T = T = config.of(ExpertsConfig).T
+        R = config.federation.rounds
         if R % 2 or (R // 2) % T:
             raise UserError(
                 f"FedGD needs experts.T to divide federation.rounds / 2, but T is {T} and rounds {R}; "
@@ -59,14 +80,10 @@ class FedGD:
             )
         self.half = R // 2
 
-    @property
-    def rounds(self) -> int:
-        return self.config.federation.rounds
-
     def init(self) -> FedGDState:
         """Line 1: θ_g and the experts share one LoRA start; clients start from a uniform random assignment."""
-        K, D = self.config.experts.K, self.clients.layout.width
-        start = start_row(self.config, self.clients.layout)
+        K, D = self.K, self.clients.layout.width
+        start = self.clients.start()
         assignment = random_assignment(len(self.clients.sizes), K, stream(self.config.seed, "assignment"))
         return FedGDState(
             round=0,
@@ -83,11 +100,11 @@ class FedGD:
 
     def discover(self, state: FedGDState) -> tuple[FedGDState, Metrics]:
         """Phase 1 (lines 3-22): one round of the experts, with a reassignment every T rounds and at the end."""
-        r, K, w = state.round, self.config.experts.K, self.config.fedgd.w
+        r, K, w = state.round, self.K, self.options.w
         pi = np.asarray(state.assignment)
         theta, theta_g, W, n = state.theta, state.theta_g, state.W, state.n
         # 4-8. Every T rounds: reassign to the expert of lowest validation loss, reset the experts to θ_g.
-        if r > 0 and r % self.config.experts.T == 0:
+        if r > 0 and r % self.T == 0:
             pi = self.reassign(theta)
             theta, W, n = theta_g.repeat(K, 1), torch.zeros_like(W), torch.zeros_like(n)
         # 9. G_r, the group-debiased cohort over the current groups.
@@ -108,9 +125,8 @@ class FedGD:
         if r + 1 == self.half:
             pi = reindex(self.reassign(theta))
         # 24. φ^(R/2): a fresh LoRA initialization (state.phi already is), or θ_g ("continue", C.3).
-        phi = theta_g if self.config.fedgd.phase2_start == "continue" else state.phi
-        metrics = {
-            "train/loss": float(returned.loss.mean()),
+        phi = theta_g if self.options.phase2_start == "continue" else state.phi
+        metrics = loss_metrics(returned) | {
             "groups/found": float(len(np.unique(pi))),
             "groups/moved": float(np.sum(pi != np.asarray(state.assignment))),
         }
@@ -130,7 +146,11 @@ class FedGD:
         returned = self.clients.train(cohort, state.phi, state.round)
         # 30-34. Hierarchical aggregation: by N_c within a group, uniform across groups.
         phi = combine(hierarchical_weights(pi[returned.cohort], returned.sizes), returned.rows)
-        return replace(state, round=state.round + 1, phi=phi), {"train/loss": float(returned.loss.mean())}
+        return replace(state, round=state.round + 1, phi=phi), loss_metrics(returned)
+
+    @classmethod
+    def groups(cls, state: FedGDState) -> list[int]:
+        return state.assignment
 
     def initialization(self, state: FedGDState) -> Tensor:
         """θ_c^init = φ^(R) for every client."""
@@ -144,6 +164,7 @@ class FedGDTarget(FedGD):
     instead of R rounds, so both are offered.
     """
 
+    title: ClassVar[str] = "FedGD_target"
     weights: ClassVar[str] = "by N_c within a true group, uniform across groups"
 
     def __init__(self, config: RunConfig, clients: Clients) -> None:

@@ -1,26 +1,138 @@
 """FedVPA-GP: a variational selector with a federated mixture prior and prototypes (S1 section 4, Algorithms 1 and 2).
 
-The client's side, Algorithm 2, is `raypref.clients.losses.Variational`; this is the server's, Algorithm 1, lines 1-14.
-The steps below keep its order. FedVPL and the ablations of S1 5.4 are the same with parts left out.
+First the client's half, Algorithm 2, then the server's, Algorithm 1, lines 1-14; the steps keep the paper's order. The
+selector itself and its evidence bound with the prior N(0, I) are `raypref.objectives.variational`. FedVPL and the
+ablations of S1 5.4 are the same with parts left out.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from raypref.algorithms.base import Metrics, State
+from raypref.algorithms.base import Algorithm, Metrics, Prior, State, loss_metrics
 from raypref.algorithms.fedavg import check_cohort, uniform_cohort
-from raypref.clients.protocol import PART, Clients, Context
-from raypref.config import RunConfig, UserError
-from raypref.models.layout import initial_row
+from raypref.clients.half import ClientHalf, Message, Start
+from raypref.clients.kept import Arrays
+from raypref.clients.protocol import Clients
+from raypref.config import registry
+from raypref.objectives.base import Batch, Latent, Loss
+from raypref.objectives.latent import PROTOTYPES
+from raypref.objectives.variational import (
+    VariationalConfig,
+    gaussian_kl,
+    gumbel_log_weights,
+    mixture_kl,
+    orthonormal_loss,
+    pull_loss,
+)
 from raypref.server.aggregation import combine, uniform_weights
 from raypref.server.clustering import kmeans, match_labels, strays
+from raypref.tools.errors import UserError
+from raypref.tools.lazy import torch
 from raypref.tools.rng import stream
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from raypref.config import RunConfig
+
+
+class VariationalHalf(ClientHalf):
+    """Algorithm 2 for n clients: the mixture of the peers' posteriors as prior, the pull towards the own prototype, and
+    the statistics that go to the server."""
+
+    def __init__(self, config: RunConfig, start: Start) -> None:
+        super().__init__(config, start)
+        self.options, message, device = config.of(VariationalConfig), start.message, start.rows.device
+        self.peers = message.about
+        self.mean, self.variance = (
+            torch.from_numpy(np.array(message.shared[name])).to(device) if len(self.peers) else None
+            for name in ("mean", "variance")
+        )
+        labels = message.each.get("label")
+        self.labels = None if labels is None else torch.from_numpy(labels).to(device)
+        self.steps: list[tuple[Tensor, Tensor, Tensor]] = []
+        """A step each: μ and z [n, b, d] of its pairs, and which of them are valid [n, b]."""
+        log_weights = torch.tensor(np.stack([self._known(arrays) for arrays in start.kept]), device=device)
+        self.log_weights = log_weights.requires_grad_()
+        """[n, P] ℓ over the peers of this round."""
+
+    def _known(self, kept: Arrays) -> np.ndarray:
+        """[P] ℓ of one client over this round's peers, 0 for those it meets for the first time."""
+        weights = dict(zip(kept.get("peers", np.zeros(0, np.int64)).tolist(), kept.get("log_weights", ()), strict=True))
+        return np.array([weights.get(peer, 0.0) for peer in self.peers.tolist()], dtype=np.float32)
+
+    def trained(self) -> list[dict[str, Any]]:
+        """ℓ, where there are peers."""
+        rate = self.options.peer_learning_rate
+        return [{"params": [self.log_weights], "lr": rate}] if len(self.peers) else []
+
+    def loss(self, rows: Tensor, batch: Batch, loss: Loss) -> Loss:
+        """S1 Eq. 10."""
+        v, latent = self.options, loss.latent
+        assert latent is not None
+        self.steps.append((latent.q.mu.detach(), latent.z.detach(), loss.valid))
+        parts = dict(loss.parts)
+        # 2-6. D_KL to the mixture of the peers; where the server sent none, to N(0, I), as the objective has it.
+        if len(self.peers):
+            parts["kl"] = v.beta * self._mixture_kl(batch, latent)
+        # 7-8. The pull towards the client's prototype, and prototypes that are orthonormal up to their radius.
+        if self.labels is not None:
+            P, own = latent.prototypes, self.labels.clamp(min=0)
+            towards = P[torch.arange(len(P)), own]
+            parts["pull"] = v.lam * pull_loss(latent.z, towards) * (self.labels >= 0)[:, None]
+            parts["orthonormality"] = v.gamma * orthonormal_loss(P, v.scale)
+        return replace(loss, parts=parts)
+
+    def _mixture_kl(self, batch: Batch, latent: Latent) -> Tensor:
+        """[n, b] with the peers' weights drawn by Gumbel-softmax; a client is no peer of its own (Eq. 6 to 8)."""
+        q, z = latent.q, latent.z
+        own = torch.from_numpy(self.peers[None] == np.asarray(batch.clients)[:, None]).to(z.device)
+        alone = own.all(1)  # of a cohort of one that was drawn twice running: nobody is left but N(0, I)
+        own = own & ~alone[:, None]
+        logits = self.log_weights.masked_fill(own, -torch.inf)
+        gumbel = batch.draw("gumbel", logits.shape[1:], lambda t, g: -torch.log(t.exponential_(generator=g)))
+        log_w = gumbel_log_weights(logits, gumbel, self.options.tau)
+        mixed = mixture_kl(z, q.mu, q.log_variance, log_w, self.mean, self.variance)
+        return torch.where(alone[:, None], gaussian_kl(q.mu, q.log_variance).sum(-1), mixed)
+
+    def report(self) -> dict[str, np.ndarray]:
+        """The mean of a client's μ and the variance of its z over the stretch (line 26), [n, d] each."""
+        mu, z, valid = (torch.cat(values, dim=1) for values in zip(*self.steps, strict=True))
+        weight = (valid / valid.sum(1, keepdim=True))[..., None]
+        mean = (z * weight).sum(1, keepdim=True)
+        return {
+            "mu": (mu * weight).sum(1).cpu().numpy(),
+            "variance": ((z - mean) ** 2 * weight).sum(1).cpu().numpy(),
+        }
+
+    def keep(self) -> list[Arrays]:
+        """ℓ over all peers that a client has met."""
+        return [
+            _merged(arrays, self.peers, weights)
+            for arrays, weights in zip(self.start.kept, self.log_weights.detach().cpu().numpy(), strict=True)
+        ]
+
+    @classmethod
+    def reports(cls, config: RunConfig) -> Mapping[str, tuple[int, ...]]:
+        d = config.of(VariationalConfig).d
+        return {"mu": (d,), "variance": (d,)}
+
+
+def _merged(kept: Arrays, peers: np.ndarray, weights: np.ndarray) -> Arrays:
+    """What a client keeps of its peers' log-weights, with these in place of earlier ones; {} without any."""
+    known = dict(zip(kept.get("peers", np.zeros(0, np.int64)).tolist(), kept.get("log_weights", ()), strict=True))
+    known |= dict(zip(peers.tolist(), weights, strict=True))
+    if not known:
+        return {}
+    return {
+        "peers": np.array(sorted(known), dtype=np.int64),
+        "log_weights": np.array([known[peer] for peer in sorted(known)], dtype=np.float32),
+    }
 
 
 @dataclass(frozen=True)
@@ -31,48 +143,46 @@ class FedVPAState(State):
     """[C, d] μ̄_i, as each client last reported it."""
     variance: Tensor
     """[C, d] σ̄_i²."""
-    log_weights: Tensor
-    """[C, C] ℓ of each client (row) over its peers, [C, 0] without mixture: the clients' own, here only so that a run
-    can be resumed."""
     assignment: list[int]
     """[C] y_i*, the label of each client's prototype, -1 before the first; empty without prototypes."""
     peers: list[int]
     """S^{t-1}: of whom the mixture prior is made."""
 
 
-class FedVPAGP:
+class FedVPAGP(Algorithm):
     """The full method."""
 
+    title: ClassVar[str] = "FedVPA-GP"
     weights: ClassVar[str] = "uniform"
     state: ClassVar[type[State]] = FedVPAState
+    objective: ClassVar[str] = "variational"
+    client: ClassVar[type[ClientHalf]] = VariationalHalf
     mixture: ClassVar[bool] = True
     """The federated mixture prior; else N(0, I)."""
     orthogonal: ClassVar[bool] = True
     """Prototypes with the pull towards them; else no orthogonal loss."""
 
     def __init__(self, config: RunConfig, clients: Clients) -> None:
-        self.config, self.clients = config, clients
+        super().__init__(config, clients)
         check_cohort(config, clients)
-        v = config.variational
-        if config.objective != "variational":
-            raise UserError(f"{config.algorithm} trains the variational selector; add --objective variational")
+        self.options = v = config.of(VariationalConfig)
         if self.orthogonal and min(v.d, len(clients.sizes)) < v.M:
             limit = f"variational.d is {v.d}" if v.d < v.M else f"there are {len(clients.sizes)} clients"
             raise UserError(f"variational.M is {v.M} but {limit}; lower variational.M")
 
-    @property
-    def rounds(self) -> int:
-        return self.config.federation.rounds
+    @classmethod
+    def check(cls, config: RunConfig) -> None:
+        if not registry.objective(config.objective).latent_width(config):
+            raise UserError(f"{config.algorithm} trains the variational selector; add --objective {cls.objective}")
 
     def init(self) -> FedVPAState:
         """Line 2."""
-        C, d = len(self.clients.sizes), self.config.variational.d
+        C, d = len(self.clients.sizes), self.options.d
         return FedVPAState(
             round=0,
-            theta=initial_row(self.clients.layout, self.config.seed),
+            theta=self.clients.start(),
             mu=torch.zeros(C, d),
             variance=torch.ones(C, d),
-            log_weights=torch.zeros(C, C if self.mixture else 0),
             assignment=[-1] * C if self.orthogonal else [],
             peers=[],
         )
@@ -81,77 +191,84 @@ class FedVPAGP:
         # 4. Sample S^t.
         cohort = uniform_cohort(self.config, self.clients, state.round)
         # 5-8. Broadcast θ and φ, the mixture prior of S^{t-1}'s statistics, and to each client its prototype's label.
-        context = self.context(state, cohort)
         # 9-10. Algorithm 2 at the clients.
-        returned = self.clients.train(cohort, state.theta, state.round, context)
+        returned = self.clients.train(cohort, state.theta, state.round, self.message(state, cohort), state.kept)
         # 11-12. Uniform average.
         theta = combine(uniform_weights(len(cohort)), returned.rows)
         # 13. The components of the next round's prior.
-        mu, variance, log_weights = state.mu.clone(), state.variance.clone(), state.log_weights.clone()
+        mu, variance = state.mu.clone(), state.variance.clone()
         mu[cohort] = torch.from_numpy(returned.statistics["mu"])
         variance[cohort] = torch.from_numpy(returned.statistics["variance"]).clamp(min=1e-6)
-        if context.peers.size:
-            told = torch.from_numpy(returned.statistics["log_weights"])
-            log_weights[torch.from_numpy(cohort)[:, None], torch.from_numpy(context.peers)[None]] = told
         # 4.2. Labels by clustering the means of whoever has reported one.
         labels = self.assign(state, mu, sorted({*cohort.tolist(), *np.flatnonzero(self.reported(state))}))
-        metrics = {"train/loss": float(returned.loss.mean())}
-        for name, part in returned.statistics.items():
-            if name.startswith(PART):
-                metrics[f"train/{name.removeprefix(PART)}"] = float(part.mean())
+        metrics = loss_metrics(returned)
         if self.orthogonal:
             moved = [a != b for a, b in zip(state.assignment, labels, strict=True) if a >= 0]
             metrics["groups/moved"] = float(sum(moved))
             if not np.isnan(share := strays(np.asarray(labels), self.clients.group_of)):
                 metrics["groups/strays"] = share
         peers = cohort.tolist() if self.mixture else []
-        return FedVPAState(state.round + 1, theta, mu, variance, log_weights, labels, peers), metrics
+        return FedVPAState(state.round + 1, theta, mu, variance, labels, peers, kept=returned.kept), metrics
 
-    def context(self, state: FedVPAState, cohort: np.ndarray) -> Context:
-        """What the cohort is told."""
+    def message(self, state: FedVPAState, cohort: np.ndarray) -> Message:
+        """What the cohort is sent."""
         peers = np.asarray(state.peers, dtype=np.int64)
-        return Context(
-            peers=peers,
-            mean=state.mu.numpy()[peers],
-            variance=state.variance.numpy()[peers],
-            log_weights=state.log_weights.numpy()[np.ix_(cohort, peers)],
-            labels=np.asarray(state.assignment, dtype=np.int64)[cohort] if self.orthogonal else None,
-        )
+        labels = {"label": np.asarray(state.assignment, dtype=np.int64)[cohort]} if self.orthogonal else {}
+        prior = {"mean": state.mu.numpy()[peers], "variance": state.variance.numpy()[peers]} if len(peers) else {}
+        return Message(shared=prior, each=labels, about=self.clients.keys[peers])
 
     def reported(self, state: FedVPAState) -> np.ndarray:
         """bool [C] who has sent statistics yet."""
         return state.mu.numpy().any(1)
 
-    def assign(self, state: FedVPAState, mu: Tensor, known: list[int]) -> list[int]:
+    def assign(self, state: FedVPAState, mu: Tensor, known: Sequence[int]) -> list[int]:
         """y_i* of the clients that have reported a mean; others keep none, and are not pulled."""
-        labels, M = np.asarray(state.assignment, dtype=np.int64), self.config.variational.M
+        labels, M = np.asarray(state.assignment, dtype=np.int64), self.options.M
         known = [c for c in known if torch.isfinite(mu[c]).all()]  # a diverged client has no place among the others
         if not self.orthogonal or len(known) < M:
             return labels.tolist()
         draw = stream(self.config.seed, "kmeans", state.round)
-        found = kmeans(mu.numpy()[known].astype(np.float64), M, draw, self.config.variational.balanced)
+        clusters = kmeans(mu.numpy()[known].astype(np.float64), M, draw, self.options.balanced)
         labels = labels.copy()
-        labels[known] = match_labels(found, labels[known], M)
+        labels[known] = match_labels(clusters, labels[known], M)
         return labels.tolist()
 
     def initialization(self, state: FedVPAState) -> Tensor:
         """θ and φ for every client; its z comes from its own pairs."""
         return state.theta
 
+    @classmethod
+    def groups(cls, state: FedVPAState) -> list[int] | None:
+        return state.assignment or None
+
+    def prototypes(self, state: FedVPAState) -> Tensor | None:
+        return self.clients.layout.split(state.theta[None])[PROTOTYPES][0] if state.assignment else None
+
+    @classmethod
+    def prior(cls, state: FedVPAState, config: RunConfig) -> Prior | None:
+        """The statistics of the last cohort, of which the next round's prior would be made (lines 12-13)."""
+        if not state.peers:
+            return None
+        mean, variance = state.mu.numpy()[state.peers], state.variance.numpy()[state.peers]
+        return Prior(mean, variance, config.of(VariationalConfig).tau)
+
 
 class FedVPL(FedVPAGP):
     """Gaussian prior, no orthogonal loss (S1 5.1)."""
 
+    title: ClassVar[str] = "FedVPL"
     mixture, orthogonal = False, False
 
 
 class FedVPLOrtho(FedVPAGP):
     """FedVPL with the orthogonal loss (S1 5.4)."""
 
+    title: ClassVar[str] = "FedVPL+Ortho"
     mixture, orthogonal = False, True
 
 
 class FedVPLPrior(FedVPAGP):
     """FedVPL with the federated mixture prior (S1 5.4, "GB Prior")."""
 
+    title: ClassVar[str] = "FedVPL+GB Prior"
     mixture, orthogonal = True, False

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from torch import Tensor
+from raypref.algorithms.base import Algorithm, State
 
-from raypref.algorithms.base import Metrics, State
-from raypref.clients.protocol import Clients
-from raypref.config import RunConfig
-from raypref.models.peft_io import start_row
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
-class Local:
+class Local(Algorithm):
     """No rounds: personalization from the LoRA default initialization."""
 
+    title: ClassVar[str] = "Local"
     weights: ClassVar[str] = "none"
-    state: ClassVar[type[State]] = State
-
-    def __init__(self, config: RunConfig, clients: Clients) -> None:
-        self.config, self.clients = config, clients
 
     @property
     def rounds(self) -> int:
@@ -28,8 +23,5 @@ class Local:
     def init(self) -> State:
         return State(round=0)
 
-    def round(self, state: State) -> tuple[State, Metrics]:
-        raise AssertionError("Local has no rounds")
-
     def initialization(self, state: State) -> Tensor:
-        return start_row(self.config, self.clients.layout)
+        return self.clients.start()

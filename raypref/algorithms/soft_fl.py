@@ -5,20 +5,38 @@ The steps below keep the order of Algorithm 3; line numbers are its own.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from raypref.algorithms.base import Metrics, State
+from raypref.algorithms.base import Algorithm, Metrics, State, loss_metrics
+from raypref.algorithms.experts import ExpertsConfig
 from raypref.algorithms.fedavg import check_cohort, uniform_cohort
 from raypref.clients.protocol import Clients
-from raypref.config import RunConfig, UserError
+from raypref.config import registry
+from raypref.config.fields import setting
 from raypref.models.layout import orthogonal_init
 from raypref.server.aggregation import combine
 from raypref.server.clustering import soft_weights
+from raypref.tools.errors import UserError
+from raypref.tools.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from raypref.config import RunConfig
+
+
+@dataclass(frozen=True)
+class SoftFLConfig:
+    """Soft-FL's orthogonal adapter start (S2 B.3)."""
+
+    epsilon: float = setting(0.005, above=0)
+    """ε: a layer's update starts at ε times the Frobenius norm of its frozen weight."""
+    jitter: float = setting(0.01, least=0)
+    """Expert k (from 0) starts (1 + jitter · k) times as large."""
 
 
 @dataclass(frozen=True)
@@ -29,31 +47,40 @@ class SoftFLState(State):
     """[K, C] float64 w_{k,c}, each client's weights over the experts."""
 
 
-class SoftFL:
+class SoftFL(Algorithm):
     """Algorithm 3. Fusion and averages act on A and B of the adapters apart, as everywhere in S2."""
 
+    title: ClassVar[str] = "Soft-FL"
     weights: ClassVar[str] = "by w_{k,c}, each client's validation accuracy of expert k, normalized"
     state: ClassVar[type[State]] = SoftFLState
+    parameters: ClassVar[Mapping[str, type]] = {"experts": ExpertsConfig, "soft_fl": SoftFLConfig}
+
+    @classmethod
+    def check(cls, config: RunConfig) -> None:
+        objective = registry.objective(config.objective)
+        if field := objective.given_start(config):
+            raise UserError(f"soft_fl starts from orthogonal adapters of its own; leave {field} empty")
+        if objective.latent_width(config):
+            raise UserError(
+                "soft_fl starts from orthogonal LoRA adapters and has no latent modules; take objective "
+                f"{cls.objective}"
+            )
 
     def __init__(self, config: RunConfig, clients: Clients) -> None:
-        self.config, self.clients = config, clients
+        super().__init__(config, clients)
         check_cohort(config, clients)
-        K, r, narrow = config.experts.K, config.model.lora_r, min(clients.layout.sides)
+        self.K, self.T = config.of(ExpertsConfig).K, config.of(ExpertsConfig).T
+        K, r, narrow = self.K, config.model.lora_r, min(clients.layout.sides)
         if K * r > narrow:
             raise UserError(
                 f"Soft-FL starts its experts in mutually orthogonal subspaces, so experts.K x model.lora_r must be at "
                 f"most {narrow}, the narrowest side of an adapted layer, but is {K} x {r}; lower one of them"
             )
 
-    @property
-    def rounds(self) -> int:
-        return self.config.federation.rounds
-
     def init(self) -> SoftFLState:
         """Line 1, after B.3's adapter initialization: K small, mutually orthogonal updates."""
-        norms = self.clients.weight_norms()
-        c = self.config
-        theta = orthogonal_init(self.clients.layout, c.experts.K, norms, c.soft_fl.epsilon, c.soft_fl.jitter, c.seed)
+        options, norms = self.config.of(SoftFLConfig), self.clients.weight_norms()
+        theta = orthogonal_init(self.clients.layout, self.K, norms, options.epsilon, options.jitter, self.config.seed)
         return SoftFLState(round=0, theta=theta, w=self.update_soft_weights(theta, self.clients))
 
     def round(self, state: SoftFLState) -> tuple[SoftFLState, Metrics]:
@@ -70,11 +97,11 @@ class SoftFL:
         mean = combine(share / np.where(Z > 0, Z, 1.0)[:, None], returned.rows)
         theta = torch.where(torch.from_numpy(Z > 0)[:, None], mean, state.theta)
         # 14-16. Refresh the weights every T rounds and at R.
-        refresh = r % self.config.experts.T == 0 or r == self.rounds
+        refresh = r % self.T == 0 or r == self.rounds
         weights = self.update_soft_weights(theta, self.clients) if refresh else state.w
         # The effective number of experts a client draws on: K where its weights are uniform, 1 where they are hard.
         effective = float((1.0 / (weights**2).sum(0)).mean())
-        metrics = {"train/loss": float(returned.loss.mean()), "experts/effective": effective}
+        metrics = loss_metrics(returned) | {"experts/effective": effective}
         return SoftFLState(r, theta, weights), metrics
 
     def update_soft_weights(self, theta: Tensor, clients: Clients) -> Tensor:

@@ -25,8 +25,9 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, Place
 from torch import Tensor
 
 from raypref.clients.pool import Inputs, Pool, pooled
+from raypref.clients.work import Evaluate, PooledStack, TrainPooled, Work
 from raypref.clients.worker import Share, Worker
-from raypref.config import RunConfig, UserError
+from raypref.config import RunConfig, UserError, registry
 from raypref.data.encode import EncodedClient
 
 KINDS = ("CPU", "GPU")
@@ -41,7 +42,13 @@ def start_ray() -> None:
     if not ray.is_initialized():
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-        ray.init(log_to_driver=False, logging_level="ERROR", include_dashboard=False)
+        plugins = {name: os.environ[name] for name in (registry.PLUGINS,) if os.environ.get(name)}
+        ray.init(
+            log_to_driver=False,
+            logging_level="ERROR",
+            include_dashboard=False,
+            runtime_env={"env_vars": plugins} if plugins else None,
+        )
         if threading.current_thread() is threading.main_thread():
             for number, handler in handlers.items():  # Ray puts its own in their place, which abort the process
                 if handler is not None:
@@ -141,8 +148,11 @@ class ClientActor:
         """The node this actor runs on."""
         return ray.get_runtime_context().get_node_id()
 
-    def do(self, method: str, *args: Any) -> Any:
-        return getattr(self.worker, method)(*args)
+    def do(self, work: Work) -> Any:
+        return self.worker.do(work)
+
+    def evaluate(self, clients: np.ndarray, rows: np.ndarray, fold: str) -> dict[str, np.ndarray]:
+        return self.worker.evaluate(Evaluate(clients, rows, fold))
 
 
 class ActorClients(Pool):
@@ -175,13 +185,16 @@ class ActorClients(Pool):
             ids = self.placement.clients + ks
             data = {int(i): virtual[i] for i in ids}
             make = (self.config, data, self.inputs.choice_ids, self.inputs.pad)
-            task = PooledTask(make, rows[ks], moments[ks], begin, end)
-            parts.append(by_ray_train(task))
-        trained, after, losses = (np.concatenate(part) for part in zip(*parts, strict=True))
-        return torch.from_numpy(trained), torch.from_numpy(after), losses
+            parts.append(by_ray_train(PooledTask(make, TrainPooled(ids, rows[ks], moments[ks], begin, end))))
+        out, state, loss = (
+            np.concatenate([getattr(part, name) for part in parts]) for name in ("rows", "moments", "loss")
+        )
+        return torch.from_numpy(out), torch.from_numpy(state), loss
 
-    def call(self, worker: int, method: str, *args: Any) -> Any:
-        return self.actors[worker].do.remote(method, *args)
+    def call(self, worker: int, work: Work) -> Any:
+        if isinstance(work, Evaluate):  # the rows are a reference, which Ray resolves only among the arguments
+            return self.actors[worker].evaluate.remote(work.clients, work.rows, work.fold)
+        return self.actors[worker].do.remote(work)
 
     def gather(self, calls: Sequence[Any]) -> list[Any]:
         return ray.get(list(calls))
@@ -196,17 +209,14 @@ class ActorClients(Pool):
 
 @dataclass(frozen=True)
 class PooledTask:
-    """Steps `begin` to `end` of some virtual clients, for a group of processes; else as `Worker.train_pooled`."""
+    """Some steps of virtual clients, for a group of processes."""
 
     make: tuple[RunConfig, dict[int, EncodedClient], tuple[int, ...], int]
     """What each process's `Worker` is made from: the virtual clients' data, no other's."""
-    rows: np.ndarray
-    moments: np.ndarray
-    begin: int
-    end: int
+    work: TrainPooled
 
 
-def by_ray_train(task: PooledTask) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def by_ray_train(task: PooledTask) -> PooledStack:
     """The task by a `TorchTrainer` of `clients.pooled_workers` processes, each on its share of every batch; what comes
     out is what one process computes, to rounding (dropout masks are a process's own)."""
     from ray.train import RunConfig as TrainRun
@@ -236,10 +246,9 @@ def train_share(config: dict[str, Any]) -> None:
 
     task, context = ray.get(config["task"]), ray.train.get_context()
     share = Share(context.get_world_rank(), context.get_world_size())
-    run, virtual, _, _ = task.make
-    if run.clients.gpus_per_actor > 0:
+    if task.make[0].clients.gpus_per_actor > 0:
         torch.cuda.set_device(ray.train.torch.get_device())
-    result = Worker(*task.make).train_pooled(list(virtual), task.rows, task.moments, task.begin, task.end, share)
+    result = Worker(*task.make).train_pooled(task.work, share)
     if share.rank == 0:
         ray.get(config["mailbox"].put.remote(result))
 

@@ -8,21 +8,32 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from raypref.clients.protocol import Context, Personalized, Placement, Trained, Usage
+from raypref.clients.half import Message
+from raypref.clients.kept import Kept
+from raypref.clients.protocol import Placement, Trained, Usage
+from raypref.clients.work import (
+    Evaluate,
+    Hold,
+    Personalize,
+    Personalized,
+    Posteriors,
+    Train,
+    TrainedStack,
+    TrainPooled,
+    WeightNorms,
+    Work,
+)
 from raypref.clients.worker import Worker
-from raypref.config import RunConfig
+from raypref.config import RunConfig, registry
 from raypref.data.encode import EncodedClient, EncodedFederation, concatenate
 from raypref.models.layout import Layout
-
-REPORTED = ("mu", "variance")
-"""The statistics that a client sends to the server (S1 Algorithm 2); others stay, or are for people to see."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,15 +66,17 @@ class Pool(ABC):
         self.placement = inputs.placement
         self.layout = inputs.layout
         self.inputs = inputs
-        self.held: list[list[int]] = []
+        self.pools: list[list[int]] = []
+        """Whose data the workers hold as virtual clients."""
         self.sizes = inputs.sizes
+        self.keys = np.arange(len(inputs.sizes))
         self.groups = inputs.data.groups
         self.group_of = inputs.data.group_of
         self.used = Usage()
 
     @abstractmethod
-    def call(self, worker: int, method: str, *args: Any) -> Any:
-        """Start a worker's method; what comes back goes to `gather`."""
+    def call(self, worker: int, work: Work) -> Any:
+        """Start some work at a worker; what comes back goes to `gather`."""
 
     @abstractmethod
     def gather(self, calls: Sequence[Any]) -> list[Any]:
@@ -76,31 +89,43 @@ class Pool(ABC):
     def close(self) -> None:  # noqa: B027 - nothing to release in process
         """Release the workers."""
 
+    def start(self) -> Tensor:
+        return registry.objective(self.config.objective).start(self.config, self.layout)  # type: ignore[no-any-return]
+
     def train(
-        self, cohort: Sequence[int] | np.ndarray, rows: Tensor, round: int, context: Context | None = None
+        self,
+        cohort: Sequence[int] | np.ndarray,
+        rows: Tensor,
+        round: int,
+        message: Message | None = None,
+        kept: Kept | None = None,
     ) -> Trained:
         chosen = np.asarray(cohort, dtype=np.int64)
         order = np.argsort(chosen)
         start = rows.expand(len(chosen), -1) if rows.dim() == 1 else rows
         matrix = np.ascontiguousarray(start.numpy()[order])
-        chosen = chosen[order]
-        stacks = self.placement.stacks(chosen)
-        at = [np.searchsorted(chosen, members) for _, members in stacks]
-        results = self.gather(
-            [
-                self.call(w, "train", members, matrix[i], round, context and context.of(order[i]))
-                for (w, members), i in zip(stacks, at, strict=True)
-            ]
+        chosen, message, kept = chosen[order], (message or Message()).of(order), kept or Kept()
+        at, results = self._each(
+            chosen, lambda members, i: Train(members, matrix[i], round, message.of(i), kept.of(members))
         )
-        out, loss = np.empty_like(matrix), np.empty(len(chosen))
-        for i, (trained, losses, _) in zip(at, results, strict=True):
-            out[i], loss[i] = trained, losses
-        statistics = _together(at, [told for *_, told in results])
-        up = matrix.nbytes + sum(values.nbytes for name, values in statistics.items() if name in REPORTED)
-        down = matrix.nbytes + (context.nbytes if context else 0)
-        steps = len(chosen) * self.config.federation.local_steps
-        self.used = self.used.add(Usage(steps, down, up, rounds=1))
-        return Trained(chosen, torch.from_numpy(out), self.sizes[chosen], loss, statistics)
+        trained = _trained(at, results, matrix)
+        self.used = self.used.add(
+            Usage(
+                client_steps=len(chosen) * self.config.federation.local_steps,
+                bytes_down=matrix.nbytes + message.nbytes(len(chosen)),
+                bytes_up=matrix.nbytes + sum(values.nbytes for values in trained.statistics.values()),
+                rounds=1,
+            )
+        )
+        return Trained(
+            chosen,
+            torch.from_numpy(trained.rows),
+            self.sizes[chosen],
+            trained.loss,
+            trained.parts,
+            trained.statistics,
+            kept.updated(chosen, trained.kept),
+        )
 
     def train_pooled(
         self, pools: Sequence[np.ndarray], rows: Tensor, moments: Tensor, begin: int, end: int
@@ -115,22 +140,22 @@ class Pool(ABC):
         workers, first = min(self.placement.workers, len(pools)), self.placement.clients
         mine = [np.arange(w, len(pools), workers) for w in range(workers)]
         wanted = [pool.tolist() for pool in pools]
-        if self.held != wanted:
+        if self.pools != wanted:
             virtual = pooled(self.inputs.data.clients, pools)
-            self.gather([self.call(w, "hold", {first + k: virtual[k] for k in ks}) for w, ks in enumerate(mine)])
-            self.held = wanted
+            self.gather([self.call(w, Hold({first + k: virtual[k] for k in ks})) for w, ks in enumerate(mine)])
+            self.pools = wanted
         width = self.placement.stack
         stacks = [(w, ks[i : i + width]) for w, ks in enumerate(mine) for i in range(0, len(ks), width)]
         results = self.gather(
-            [self.call(w, "train_pooled", first + ks, rows[ks], moments[ks], begin, end) for w, ks in stacks]
+            [self.call(w, TrainPooled(first + ks, rows[ks], moments[ks], begin, end)) for w, ks in stacks]
         )
         out, state, loss = np.empty_like(rows), np.empty_like(moments), np.empty(len(pools))
-        for (_, ks), (trained, after, losses) in zip(stacks, results, strict=True):
-            out[ks], state[ks], loss[ks] = trained, after, losses
+        for (_, ks), result in zip(stacks, results, strict=True):
+            out[ks], state[ks], loss[ks] = result.rows, result.moments, result.loss
         return torch.from_numpy(out), torch.from_numpy(state), loss
 
     def weight_norms(self) -> dict[str, float]:
-        return self.gather([self.call(0, "weight_norms")])[0]
+        return self.gather([self.call(0, WeightNorms())])[0]
 
     def evaluate(self, rows: Tensor, fold: str, clients: np.ndarray | None = None) -> dict[str, np.ndarray]:
         """clients: ascending, whose columns are wanted and nobody else is asked; None: all."""
@@ -139,7 +164,7 @@ class Pool(ABC):
         chosen = np.arange(self.placement.clients) if clients is None else clients
         parts = [np.intersect1d(self.placement.members(w), chosen) for w in range(self.placement.workers)]
         asked = [(w, part) for w, part in enumerate(parts) if len(part)]
-        results = self.gather([self.call(w, "evaluate", part, shared, fold) for w, part in asked])
+        results = self.gather([self.call(w, Evaluate(part, shared, fold)) for w, part in asked])
         count = len(chosen)
         out = {name: np.empty((len(matrix), count)) for name in results[0]}
         for (_, part), result in zip(asked, results, strict=True):
@@ -149,39 +174,19 @@ class Pool(ABC):
         return out
 
     def posterior(self, clients: Sequence[int] | np.ndarray, rows: Tensor) -> dict[str, np.ndarray]:
-        at, results = self._each("posterior", np.asarray(clients, dtype=np.int64), rows.numpy())
+        matrix = rows.numpy()
+        at, results = self._each(np.asarray(clients, dtype=np.int64), lambda members, i: Posteriors(members, matrix[i]))
         return _together(at, results)
 
-    def _each(self, method: str, chosen: np.ndarray, matrix: np.ndarray) -> tuple[list[np.ndarray], list[Any]]:
-        """A worker's method on `chosen`, in ascending order, with rows [n, D]: which of them each stack had, and what
-        came back."""
-        stacks = self.placement.stacks(chosen)
-        at = [np.searchsorted(chosen, members) for _, members in stacks]
-        return at, self.gather([self.call(w, method, m, matrix[i]) for (w, m), i in zip(stacks, at, strict=True)])
-
     def personalize(self, clients: Sequence[int] | np.ndarray, rows: Tensor) -> Personalized:
-        chosen = np.asarray(clients, dtype=np.int64)
-        matrix = rows.numpy()
-        at, results = self._each("personalize", chosen, matrix)
-        out = np.empty_like(matrix)
-        curves: dict[str, dict[str, np.ndarray]] = {}
-        margins: list[Any] = [None] * len(chosen)
-        diagnoses: dict[int, list[Any]] = {}
-        for i, (trained, read, told, found, _) in zip(at, results, strict=True):
-            out[i] = trained
-            for position, (index, own) in enumerate(zip(i, told, strict=True)):
-                margins[index] = own
-                for mark, each in found.items():
-                    diagnoses.setdefault(mark, [None] * len(chosen))[index] = each[position]
-            for fold, metrics in read.items():
-                for name, values in metrics.items():
-                    target = curves.setdefault(fold, {}).setdefault(name, np.empty((len(chosen), values.shape[1])))
-                    target[i] = values
-        probes = _together(at, [probe for *_, probe in results])
-        return Personalized(chosen, torch.from_numpy(out), curves, margins, diagnoses, probes)
+        """Local fine-tuning of each from its row [n, D], read at the marks."""
+        chosen, matrix = np.asarray(clients, dtype=np.int64), rows.numpy()
+        at, results = self._each(chosen, lambda members, i: Personalize(members, matrix[i]))
+        return _personalized(chosen, at, results)
 
     def stacks(self) -> list[np.ndarray]:
-        """One stack a worker at a time, so that all workers are busy and little is lost at an interruption."""
+        """The parts in which all clients are personalized: one stack a worker at a time, so that all workers are busy
+        and little is lost at an interruption."""
         by_worker: dict[int, list[np.ndarray]] = {}
         for worker, members in self.placement.stacks(range(self.placement.clients)):
             by_worker.setdefault(worker, []).append(members)
@@ -190,15 +195,58 @@ class Pool(ABC):
             np.sort(np.concatenate([parts[i] for parts in by_worker.values() if i < len(parts)])) for i in range(waves)
         ]
 
+    def _each(
+        self, chosen: np.ndarray, work: Callable[[np.ndarray, np.ndarray], Work]
+    ) -> tuple[list[np.ndarray], list[Any]]:
+        """Work for `chosen`, ascending, stack by stack: which of them each stack had, and what came back.
+
+        work: (the clients of a stack, their places among `chosen`) -> what is to be done for them.
+        """
+        stacks = self.placement.stacks(chosen)
+        at = [np.searchsorted(chosen, members) for _, members in stacks]
+        return at, self.gather([self.call(w, work(m, i)) for (w, m), i in zip(stacks, at, strict=True)])
+
 
 def _together(at: Sequence[np.ndarray], parts: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """What stacks told by name, n first: parts[i] is of the clients at positions at[i]."""
+    """What stacks computed by name, n first: parts[i] is of the clients at positions at[i]."""
     count = sum(map(len, at))
     out: dict[str, np.ndarray] = {}
     for i, part in zip(at, parts, strict=True):
         for name, values in part.items():
             out.setdefault(name, np.empty((count, *values.shape[1:]), values.dtype))[i] = values
     return out
+
+
+def _in_order(at: Sequence[np.ndarray], parts: Sequence[Sequence[Any]]) -> list[Any]:
+    """The same of lists, an item a client."""
+    items = {int(index): item for i, part in zip(at, parts, strict=True) for index, item in zip(i, part, strict=True)}
+    return [items[index] for index in sorted(items)]
+
+
+def _trained(at: Sequence[np.ndarray], stacks: Sequence[TrainedStack], start: np.ndarray) -> TrainedStack:
+    """The stacks of one cohort as one."""
+    rows, loss = np.empty_like(start), np.empty(len(start))
+    for i, stack in zip(at, stacks, strict=True):
+        rows[i], loss[i] = stack.rows, stack.loss
+    return TrainedStack(
+        rows,
+        loss,
+        _together(at, [stack.parts for stack in stacks]),
+        _together(at, [stack.statistics for stack in stacks]),
+        _in_order(at, [stack.kept for stack in stacks]),
+    )
+
+
+def _personalized(clients: np.ndarray, at: Sequence[np.ndarray], stacks: Sequence[Personalized]) -> Personalized:
+    """The same after personalization."""
+    return Personalized(
+        clients,
+        _together(at, [{"rows": stack.rows} for stack in stacks])["rows"],
+        {fold: _together(at, [stack.curves[fold] for stack in stacks]) for fold in stacks[0].curves},
+        _in_order(at, [stack.margins for stack in stacks]),
+        {mark: _in_order(at, [stack.diagnoses[mark] for stack in stacks]) for mark in stacks[0].diagnoses},
+        _together(at, [stack.probes for stack in stacks]),
+    )
 
 
 def pooled(clients: Sequence[EncodedClient], pools: Sequence[np.ndarray]) -> list[EncodedClient]:
@@ -216,8 +264,8 @@ class InProcess(Pool):
         clients = dict(enumerate(inputs.data.clients))
         self.worker = Worker(inputs.config, clients, inputs.choice_ids, inputs.pad)
 
-    def call(self, worker: int, method: str, *args: Any) -> Any:
-        return getattr(self.worker, method)(*args)
+    def call(self, worker: int, work: Work) -> Any:
+        return self.worker.do(work)
 
     def gather(self, calls: Sequence[Any]) -> list[Any]:
         return list(calls)

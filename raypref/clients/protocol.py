@@ -3,43 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, field, replace
-from typing import Protocol
+from dataclasses import astuple, dataclass, field
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-from torch import Tensor
 
+from raypref.clients.half import Message
+from raypref.clients.kept import Kept
 from raypref.models.layout import Layout
 
-PART = "part/"
-"""What the names of a loss's parts begin with among a client's statistics; they are shown, and no communication."""
-
-
-@dataclass(frozen=True)
-class Context:
-    """What a server tells a cohort of n clients beside their rows (S1 Algorithm 1, lines 6-8)."""
-
-    peers: np.ndarray
-    """int64 [P] the clients of whom the mixture prior is made; none: the standard Gaussian."""
-    mean: np.ndarray
-    """float32 [P, d] μ_j."""
-    variance: np.ndarray
-    """float32 [P, d] σ_j²."""
-    log_weights: np.ndarray
-    """float32 [n, P] each client's own ℓ. It never leaves the client but in a checkpoint: no other client is told
-    it."""
-    labels: np.ndarray | None = None
-    """int64 [n] each client's prototype, -1 for none yet; None: no prototypes."""
-
-    def of(self, index: np.ndarray) -> Context:
-        """Only these of the n clients."""
-        labels = None if self.labels is None else self.labels[index]
-        return replace(self, log_weights=self.log_weights[index], labels=labels)
-
-    @property
-    def nbytes(self) -> int:
-        """Sent down to a cohort: statistics to each of its clients, and a label."""
-        return len(self.log_weights) * (self.mean.nbytes + self.variance.nbytes + 8 * (self.labels is not None))
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -54,26 +28,12 @@ class Trained:
     """int64 [n] N_c, training pairs."""
     loss: np.ndarray
     """float64 [n] mean training loss over the local steps."""
+    parts: dict[str, np.ndarray] = field(default_factory=dict)
+    """The parts of which the loss is the sum, by name, [n] each; for people to see, and no communication."""
     statistics: dict[str, np.ndarray] = field(default_factory=dict)
-    """What the objective reports beside, n first (see `raypref.clients.losses.Local.statistics`)."""
-
-
-@dataclass(frozen=True)
-class Personalized:
-    """Some clients after personalization, and how they got there."""
-
-    clients: np.ndarray
-    """int64 [n]"""
-    rows: Tensor
-    """[n, D] θ_c^PFL."""
-    curves: dict[str, dict[str, np.ndarray]]
-    """fold ("validation", "test") -> metric of `raypref.objectives.choice.metrics` -> float64 [n, marks]."""
-    margins: list[np.ndarray]
-    """[n] float32 [marks, N_test]: the margin M of every test pair of a client at every mark."""
-    diagnoses: dict[int, list[dict[str, np.ndarray]]]
-    """mark -> [n] what `raypref.clients.diagnosis.diagnose` found there for each client, by name."""
-    probes: dict[str, np.ndarray]
-    """What only the objective can tell, before any local step, n first (see `raypref.clients.losses.Loss.probe`)."""
+    """What the algorithm's client half reports beside the rows, n first."""
+    kept: Kept = field(default_factory=Kept)
+    """What all clients keep now."""
 
 
 @dataclass
@@ -98,6 +58,8 @@ class Clients(Protocol):
     layout: Layout
     sizes: np.ndarray
     """int64 [C] N_c, training pairs."""
+    keys: np.ndarray
+    """int64 [C] what each is known by at the clients' side, whatever its position among those an algorithm is shown."""
     groups: tuple[str, ...]
     """Names of the true groups, empty where they are unknown."""
     group_of: np.ndarray
@@ -105,11 +67,20 @@ class Clients(Protocol):
     used: Usage
     """Counts since the start of this process."""
 
+    def start(self) -> Tensor:
+        """[D] what training starts from."""
+        ...
+
     def train(
-        self, cohort: Sequence[int] | np.ndarray, rows: Tensor, round: int, context: Context | None = None
+        self,
+        cohort: Sequence[int] | np.ndarray,
+        rows: Tensor,
+        round: int,
+        message: Message | None = None,
+        kept: Kept | None = None,
     ) -> Trained:
-        """τ local steps of each client of the cohort from its row: rows [n, D], or [D] for all alike. The context's n
-        are in the cohort's order."""
+        """τ local steps of each client of the cohort from its row: rows [n, D], or [D] for all alike. The message's
+        `each` are in the cohort's order; kept: what all clients keep from earlier rounds."""
         ...
 
     def train_pooled(
@@ -132,16 +103,8 @@ class Clients(Protocol):
         ...
 
     def posterior(self, clients: Sequence[int] | np.ndarray, rows: Tensor) -> dict[str, np.ndarray]:
-        """What each client's training pairs say of its latent preference, n first (`raypref.clients.losses.Loss`): for
-        people to see. No method reads it, and it is no communication."""
-        ...
-
-    def personalize(self, clients: Sequence[int] | np.ndarray, rows: Tensor) -> Personalized:
-        """Local fine-tuning of each from its row [n, D], read at the marks."""
-        ...
-
-    def stacks(self) -> list[np.ndarray]:
-        """The parts in which all clients are personalized: each is a unit that can be saved."""
+        """What each client's training pairs say of its latent preference, n first (`Objective.posterior`): for people
+        to see. No method reads it, and it is no communication."""
         ...
 
 

@@ -13,8 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from raypref.clients.half import Message
+from raypref.clients.kept import Kept
 from raypref.clients.pool import Pool
-from raypref.clients.protocol import Clients, Context, Personalized, Trained, Usage
+from raypref.clients.protocol import Clients, Trained, Usage
 from raypref.config import RunConfig, UserError
 from raypref.data.federation import members
 from raypref.tools.rng import stream
@@ -28,7 +30,7 @@ class Part:
 
     def __init__(self, pool: Pool, positions: np.ndarray) -> None:
         """positions: int64 [n], ascending."""
-        self.pool, self.positions = pool, positions
+        self.pool, self.keys = pool, positions
         self.layout, self.groups = pool.layout, pool.groups
         self.sizes, self.group_of = pool.sizes[positions], pool.group_of[positions]
 
@@ -36,12 +38,20 @@ class Part:
     def used(self) -> Usage:
         return self.pool.used
 
+    def start(self) -> Tensor:
+        return self.pool.start()
+
     def train(
-        self, cohort: Sequence[int] | np.ndarray, rows: Tensor, round: int, context: Context | None = None
+        self,
+        cohort: Sequence[int] | np.ndarray,
+        rows: Tensor,
+        round: int,
+        message: Message | None = None,
+        kept: Kept | None = None,
     ) -> Trained:
-        told = context and replace(context, peers=self._there(context.peers))
-        returned = self.pool.train(self._there(cohort), rows, round, told)
-        return replace(returned, cohort=self._here(returned.cohort))
+        """`kept` is by the clients' keys, here as in the pool."""
+        returned = self.pool.train(self._there(cohort), rows, round, message, kept)
+        return replace(returned, cohort=np.searchsorted(self.keys, returned.cohort))
 
     def train_pooled(
         self, pools: Sequence[np.ndarray], rows: Tensor, moments: Tensor, begin: int, end: int
@@ -52,32 +62,21 @@ class Part:
         return self.pool.weight_norms()
 
     def evaluate(self, rows: Tensor, fold: str) -> dict[str, np.ndarray]:
-        return self.pool.evaluate(rows, fold, self.positions)
+        return self.pool.evaluate(rows, fold, self.keys)
 
     def posterior(self, clients: Sequence[int] | np.ndarray, rows: Tensor) -> dict[str, np.ndarray]:
         return self.pool.posterior(self._there(clients), rows)
 
-    def personalize(self, clients: Sequence[int] | np.ndarray, rows: Tensor) -> Personalized:
-        done = self.pool.personalize(self._there(clients), rows)
-        return replace(done, clients=self._here(done.clients))
-
-    def stacks(self) -> list[np.ndarray]:
-        own = [np.intersect1d(stack, self.positions) for stack in self.pool.stacks()]
-        return [self._here(stack) for stack in own if len(stack)]
-
     def beside(self, others: Tensor, own: Tensor) -> Tensor:
         """Rows of the pool's other clients [C - n, D] and of these [n, D] -> [C, D], in the pool's order."""
         mine = torch.zeros(len(others) + len(own), dtype=torch.bool)
-        mine[self._there(range(len(own)))] = True
+        mine[self.keys] = True
         rows = own.new_empty(len(mine), own.shape[1])
         rows[mine], rows[~mine] = own, others
         return rows
 
     def _there(self, clients: Sequence[int] | np.ndarray) -> np.ndarray:
-        return self.positions[np.asarray(clients, dtype=np.int64)]
-
-    def _here(self, positions: np.ndarray) -> np.ndarray:
-        return np.searchsorted(self.positions, positions)
+        return self.keys[np.asarray(clients, dtype=np.int64)]
 
 
 def parted(pool: Pool) -> tuple[Clients, Part | None]:

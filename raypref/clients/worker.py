@@ -6,173 +6,38 @@ with its own row, optimizer moments, batches and dropout masks; n = 1 is not ano
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed
 from torch import Tensor
 
-from raypref.clients.diagnosis import diagnose
-from raypref.clients.losses import DPO, Batch, Choice, Local, Loss, Variational
-from raypref.clients.protocol import Context
-from raypref.config import RunConfig, UserError
+from raypref.clients.half import ClientHalf, Message, Start
+from raypref.clients.work import (
+    Evaluate,
+    Hold,
+    Personalize,
+    Personalized,
+    PooledStack,
+    Posteriors,
+    Train,
+    TrainedStack,
+    TrainPooled,
+    WeightNorms,
+    Work,
+)
+from raypref.config import RunConfig, UserError, registry
 from raypref.data.encode import EncodedClient, EncodedFold
-from raypref.models.latent import row_layout
-from raypref.models.selector import Dropout, Selector, load_selector
+from raypref.models.reader import Reader
+from raypref.models.selector import Dropout, load_selector
+from raypref.objectives.base import Batch, Objective
 from raypref.objectives.choice import metrics, pair_margins
 from raypref.tools.rng import stream, torch_stream
 
 EVALUATED = ("validation", "test")
-
-
-class Worker:
-    """Clients with their tokens, and the base they share."""
-
-    def __init__(
-        self, config: RunConfig, clients: Mapping[int, EncodedClient], choice_ids: tuple[int, ...], pad: int
-    ) -> None:
-        torch.set_num_threads(config.clients.threads)
-        self.config = config
-        self.clients = dict(clients)
-        self.device = "cuda" if config.clients.gpus_per_actor > 0 else "cpu"
-        if self.device == "cuda" and not torch.cuda.is_available():
-            raise UserError("clients.gpus_per_actor is above 0 but there is no GPU here; set it to 0 to train on CPUs")
-        self.selector: Selector = load_selector(config.model, choice_ids, pad, self.device)
-        self.layout = row_layout(config)
-        self.loss: Loss = {"choice": Choice, "variational": Variational, "dpo": DPO}[config.objective](self)
-
-    def train(
-        self, stack: Sequence[int], rows: np.ndarray, round: int, context: Context | None = None
-    ) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-        """τ steps from rows [n, D] with a fresh AdamW -> (rows [n, D], mean loss [n], statistics, n first)."""
-        steps = self.config.federation.local_steps
-        local = LocalTraining(
-            self, stack, rows, "train", round, steps, self.config.optim.learning_rate, context=context
-        )
-        losses = local.advance(steps)
-        return local.result(), losses, local.local.statistics()
-
-    def hold(self, clients: Mapping[int, EncodedClient]) -> None:
-        """Take more clients in."""
-        self.clients |= clients
-
-    def train_pooled(
-        self,
-        stack: Sequence[int],
-        rows: np.ndarray,
-        moments: np.ndarray,
-        begin: int,
-        end: int,
-        share: Share | None = None,
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Steps `begin` to `end` of R · τ from rows [n, D] and moments [n, 2, D] -> (rows, moments, mean loss [n])."""
-        config = self.config
-        total = config.federation.rounds * config.federation.local_steps
-        local = LocalTraining(self, stack, rows, "pooled", 0, total, config.optim.learning_rate, share)
-        local.restore(begin, moments)
-        losses = local.advance(end - begin)
-        return local.result(), local.moments(), losses
-
-    def weight_norms(self) -> dict[str, float]:
-        """Frobenius norm of the frozen weight of every adapted module."""
-        return {name: float(m.linear.weight.float().norm()) for name, m in self.selector.modules.items()}
-
-    def evaluate(self, clients: Sequence[int], rows: np.ndarray, fold: str) -> dict[str, np.ndarray]:
-        """Every row of [K, D] on every client's fold: metric -> [K, n]. A client's batches never mix with another's."""
-        columns = []
-        for c in clients:
-            parts = [
-                measured(self.loss.order_margins(self._tensor(part), [c] * len(part), fold))
-                for part in np.split(rows, range(self.config.clients.stack, len(rows), self.config.clients.stack))
-            ]
-            columns.append({name: np.concatenate([p[name] for p in parts]) for name in parts[0]})
-        return {name: np.stack([column[name] for column in columns], axis=1) for name in columns[0]}
-
-    def personalize(
-        self, stack: Sequence[int], rows: np.ndarray
-    ) -> tuple[
-        np.ndarray,
-        dict[str, dict[str, np.ndarray]],
-        list[np.ndarray],
-        dict[int, list[dict[str, np.ndarray]]],
-        dict[str, np.ndarray],
-    ]:
-        """Local fine-tuning from rows [n, D], one optimizer state throughout, read at the marks (S2 2.1).
-
-        Returns what `raypref.clients.protocol.Personalized` holds: rows, curves, margins, diagnoses, probes.
-        """
-        probes = self.loss.probe(self._tensor(rows), stack)
-        marks = self.config.personalization.marks
-        rate = self.config.personalization.learning_rate or self.config.optim.learning_rate
-        local = LocalTraining(self, stack, rows, "personalize", 0, marks[-1], rate)
-        eta = self.config.diagnostics.eta or rate
-        read: dict[str, list[dict[str, np.ndarray]]] = {fold: [] for fold in EVALUATED}
-        told: list[list[np.ndarray]] = [[] for _ in stack]
-        diagnoses: dict[int, list[dict[str, np.ndarray]]] = {}
-        for mark in marks:
-            local.advance(mark - local.step)
-            theta = local.rows.detach()
-            for fold in EVALUATED:
-                m = [one.cpu() for one in self.loss.order_margins(theta, stack, fold)]
-                read[fold].append(measured(m))
-                if fold == "test":
-                    for own, one in zip(told, m, strict=True):
-                        own.append(pair_margins(one).numpy())
-            if mark in self.config.diagnostics.marks:
-                diagnoses[mark] = diagnose(self, stack, theta, eta).by_client()
-        z = self.loss.posterior(local.rows.detach(), stack)
-        probes |= {"personalized_mu": z["mu"]} if z else {}
-        curves = {
-            fold: {name: np.stack([at[name] for at in read[fold]], axis=1) for name in read[fold][0]} for fold in read
-        }
-        return local.result(), curves, [np.stack(own) for own in told], diagnoses, probes
-
-    def posterior(self, stack: Sequence[int], rows: np.ndarray) -> dict[str, np.ndarray]:
-        """See `raypref.clients.losses.Loss.posterior`; rows [n, D]."""
-        return self.loss.posterior(self._tensor(rows), stack)
-
-    @torch.inference_mode()
-    def choice_logits(self, rows: Tensor, folds: Sequence[EncodedFold]) -> list[Tensor]:
-        """Row i on fold i -> choice logits [2 N_i, 2] float32, in batches of similar length."""
-        logits = [torch.empty(2 * f.pairs, 2) for f in folds]
-        for parts, ids, lengths in self.passes(folds):
-            out = self.selector.choice_logits(rows, ids, lengths).cpu()
-            for i, part in enumerate(parts):
-                logits[i][part] = out[i, : len(part)]
-        return logits
-
-    def passes(self, folds: Sequence[EncodedFold]) -> Iterator[tuple[list[np.ndarray], Tensor, Tensor]]:
-        """Every sequence of each fold once, in batches of similar length: parts [n], ids [n, b, L], lengths [n, b]."""
-        orders = [np.argsort(-f.lengths, kind="stable") for f in folds]
-        batch = max(1, self.config.clients.eval_batch // len(folds))
-        for start in range(0, max(map(len, orders)), batch):
-            parts = [o[start : start + batch] for o in orders]
-            ids, lengths, _ = self._batch(folds, parts)
-            yield parts, ids, lengths
-
-    def _batch(self, folds: Sequence[EncodedFold], parts: Sequence[np.ndarray]) -> tuple[Tensor, Tensor, Tensor]:
-        """Sequences parts[i] of fold i -> ids [n, b, L], lengths [n, b], valid [n, b]; padded both ways."""
-        n, b = len(folds), max(map(len, parts))
-        longest = max(int(f.lengths[p].max()) for f, p in zip(folds, parts, strict=True) if len(p))
-        ids = np.full((n, b, longest), self.selector.pad, dtype=np.int64)
-        lengths = np.ones((n, b), dtype=np.int64)
-        valid = np.zeros((n, b), dtype=bool)
-        for i, (fold, part) in enumerate(zip(folds, parts, strict=True)):
-            ids[i, : len(part)] = fold.padded(part, longest, self.selector.pad)
-            lengths[i, : len(part)] = fold.lengths[part]
-            valid[i, : len(part)] = True
-        return self._tensor(ids), self._tensor(lengths), self._tensor(valid)
-
-    def _tensor(self, array: np.ndarray) -> Tensor:
-        return torch.tensor(array, device=self.device)  # copies: arrays out of an object store are read-only
-
-
-def measured(m: Sequence[Tensor]) -> dict[str, np.ndarray]:
-    """Order margins [N_i, 2] of n folds: metric of `raypref.objectives.choice.metrics` -> float64 [n]."""
-    values = [metrics(one) for one in m]
-    return {name: np.array([float(v[name]) for v in values]) for name in values[0]}
 
 
 @dataclass(frozen=True)
@@ -183,64 +48,208 @@ class Share:
     world: int
 
 
+class Worker:
+    """Clients with their tokens, and the base they share."""
+
+    def __init__(
+        self, config: RunConfig, clients: Mapping[int, EncodedClient], choice_ids: tuple[int, ...], pad: int
+    ) -> None:
+        torch.set_num_threads(config.clients.threads)
+        self.config = config
+        self.device = "cuda" if config.clients.gpus_per_actor > 0 else "cpu"
+        if self.device == "cuda" and not torch.cuda.is_available():
+            raise UserError("clients.gpus_per_actor is above 0 but there is no GPU here; set it to 0 to train on CPUs")
+        self.selector = load_selector(config.model, choice_ids, pad, self.device)
+        self.reader = Reader(self.selector, clients, config.clients.eval_batch)
+        objective = registry.objective(config.objective)
+        self.layout = objective.layout(config)
+        self.objective: Objective = objective(config, self.reader)
+        self.half: type[ClientHalf] = registry.algorithm(config.algorithm).client
+
+    def do(self, work: Work) -> Any:
+        """What `work` asks for."""
+        return getattr(self, work.method)(work)
+
+    def hold(self, work: Hold) -> None:
+        self.reader.clients |= work.data
+
+    def train(self, work: Train) -> TrainedStack:
+        """τ steps with a fresh AdamW, and what the algorithm does at its clients."""
+        config, steps = self.config, self.config.federation.local_steps
+        rows = self.reader.tensor(work.rows)
+        start = Start(work.clients, rows, work.message, work.kept, self.layout, steps)
+        stretch = Stretch("train", work.round, steps, config.optim.learning_rate)
+        local = LocalTraining(self, work.clients, rows, stretch, self.half(config, start))
+        loss = local.advance(steps)
+        return TrainedStack(local.result(), loss, local.parts(), local.half.report(), local.half.keep())
+
+    def train_pooled(self, work: TrainPooled, share: Share | None = None) -> PooledStack:
+        """Steps `begin` to `end` of R · τ; several processes that train together have a share of every batch each."""
+        config = self.config
+        stretch = Stretch(
+            "pooled", 0, config.federation.rounds * config.federation.local_steps, config.optim.learning_rate, share
+        )
+        local = LocalTraining(self, work.clients, self.reader.tensor(work.rows), stretch)
+        local.restore(work.begin, work.moments)
+        loss = local.advance(work.end - work.begin)
+        return PooledStack(local.result(), local.moments(), loss)
+
+    def weight_norms(self, work: WeightNorms) -> dict[str, float]:
+        return {name: float(m.linear.weight.float().norm()) for name, m in self.selector.modules.items()}
+
+    def evaluate(self, work: Evaluate) -> dict[str, np.ndarray]:
+        """Every row on every client's fold: metric -> [K, n]. A client's batches never mix with another's."""
+        columns = []
+        stack = self.config.clients.stack
+        for c in work.clients:
+            parts = [
+                measured(self.order_margins(self.reader.tensor(part), [c] * len(part), work.fold))
+                for part in np.split(work.rows, range(stack, len(work.rows), stack))
+            ]
+            columns.append({name: np.concatenate([p[name] for p in parts]) for name in parts[0]})
+        return {name: np.stack([column[name] for column in columns], axis=1) for name in columns[0]}
+
+    def personalize(self, work: Personalize) -> Personalized:
+        """Local fine-tuning, one optimizer state throughout, read at the marks (S2 2.1)."""
+        config, clients, marks = self.config, work.clients, self.config.personalization.marks
+        rows = self.reader.tensor(work.rows)
+        with torch.no_grad():
+            probes = self.objective.probe(rows, clients)
+        rate = config.personalization.learning_rate or config.optim.learning_rate
+        local = LocalTraining(self, clients, rows, Stretch("personalize", 0, marks[-1], rate))
+        measures: dict[str, list[dict[str, np.ndarray]]] = {fold: [] for fold in EVALUATED}
+        margins: list[list[np.ndarray]] = [[] for _ in clients]
+        diagnoses: dict[int, list[dict[str, np.ndarray]]] = {}
+        for mark in marks:
+            local.advance(mark - local.step)
+            theta = local.rows.detach()
+            for fold in EVALUATED:
+                m = [one.cpu() for one in self.order_margins(theta, clients, fold)]
+                measures[fold].append(measured(m))
+                if fold == "test":
+                    for of_client, one in zip(margins, m, strict=True):
+                        of_client.append(pair_margins(one).numpy())
+            if mark in config.diagnostics.marks:
+                diagnoses[mark] = self.objective.diagnose(theta, clients, config.diagnostics.eta or rate)
+        with torch.no_grad():
+            z = self.objective.posterior(local.rows.detach(), clients)
+        probes |= {"personalized_mu": z["mu"]} if z else {}
+        curves = {
+            fold: {name: np.stack([one[name] for one in at], axis=1) for name in at[0]} for fold, at in measures.items()
+        }
+        return Personalized(
+            clients, local.result(), curves, [np.stack(of_client) for of_client in margins], diagnoses, probes
+        )
+
+    def posterior(self, work: Posteriors) -> dict[str, np.ndarray]:
+        with torch.no_grad():
+            return self.objective.posterior(self.reader.tensor(work.rows), work.clients)
+
+    @torch.no_grad()
+    def order_margins(self, rows: Tensor, clients: Sequence[int], fold: str) -> list[Tensor]:
+        """Client i's fold with row i -> [n] order margins m [N_i, 2]."""
+        return self.objective.order_margins(rows, clients, fold)
+
+    @torch.no_grad()
+    def margins(self, rows: Tensor, fold: EncodedFold, z: Tensor | None = None) -> Tensor:
+        """Order margins [U, N, 2] of any pairs, see `Objective.margins`."""
+        return self.objective.margins(rows, fold, z)
+
+
+def measured(m: Sequence[Tensor]) -> dict[str, np.ndarray]:
+    """Order margins [N_i, 2] of n folds: metric of `raypref.objectives.choice.metrics` -> float64 [n]."""
+    values = [metrics(one) for one in m]
+    return {name: np.array([float(v[name]) for v in values]) for name in values[0]}
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Local training that belongs together: its batches and masks are keyed by purpose and round."""
+
+    purpose: str
+    round: int
+    steps: int
+    """Of the whole stretch."""
+    rate: float
+    """Learning rate."""
+    share: Share | None = None
+
+
 class LocalTraining:
     """n clients' local training in one stack: AdamW on the matrix of rows, elementwise and so each client's own."""
 
     def __init__(
-        self,
-        worker: Worker,
-        stack: Sequence[int],
-        rows: np.ndarray,
-        purpose: str,
-        round: int,
-        steps: int,
-        rate: float,
-        share: Share | None = None,
-        context: Context | None = None,
+        self, worker: Worker, clients: Sequence[int], rows: Tensor, stretch: Stretch, half: ClientHalf | None = None
     ) -> None:
+        """rows: [n, D] float32 on the worker's device. half: of the algorithm, in a round."""
         config = worker.config
-        self.share = share
-        self.local = Local(context)
-        self.worker, self.stack, self.purpose, self.round = worker, list(stack), purpose, round
-        self.folds = [worker.clients[c].train for c in self.stack]
-        self.step = 0
-        self.rows = torch.tensor(rows, dtype=torch.float32, device=worker.device, requires_grad=True)
+        self.worker, self.clients, self.stretch, self.step = worker, list(clients), stretch, 0
+        self.folds = worker.reader.folds(self.clients, "train")
+        self.rows = rows.clone().requires_grad_()
+        self.half = half or ClientHalf(
+            config, Start(np.asarray(clients), rows, Message(), [{}] * len(rows), worker.layout, stretch.steps)
+        )
         self.optimizer = torch.optim.AdamW(
-            [self.rows], lr=rate, betas=config.optim.betas, weight_decay=config.optim.weight_decay
+            [self.rows], lr=stretch.rate, betas=config.optim.betas, weight_decay=config.optim.weight_decay
         )
         self.trained = [self.rows]
-        if context is not None and len(context.peers):
-            ell = torch.tensor(context.log_weights, dtype=torch.float32, device=worker.device, requires_grad=True)
-            self.optimizer.add_param_group({"params": [ell], "lr": config.variational.peer_learning_rate})
-            self.local.log_weights = ell
-            self.trained.append(ell)
+        for group in self.half.trained():
+            self.optimizer.add_param_group(group)
+            self.trained += group["params"]
         self.batches = [
-            comparisons(f.pairs, config.optim.batch_size, steps, stream(config.seed, purpose, round, c))
-            for f, c in zip(self.folds, self.stack, strict=True)
+            comparisons(
+                f.pairs,
+                config.optim.batch_size,
+                stretch.steps,
+                stream(config.seed, stretch.purpose, stretch.round, c),
+            )
+            for f, c in zip(self.folds, self.clients, strict=True)
         ]
+        self.steps_parts: list[dict[str, Tensor]] = []
+        """A step each: the parts of which the loss is the sum, [n]."""
 
     def advance(self, steps: int) -> np.ndarray:
         """`steps` optimizer steps -> mean loss over them, float64 [n] (NaN for none)."""
-        total = torch.zeros(len(self.stack), dtype=torch.float64, device=self.rows.device)
+        share = self.stretch.share
+        total = torch.zeros(len(self.clients), dtype=torch.float64, device=self.rows.device)
         for _ in range(steps):
             whole = [b[self.step] for b in self.batches]
-            drawn = [b[self.share.rank :: self.share.world] for b in whole] if self.share else whole
-            parts = [self.worker.loss.sequences(own) for own in drawn]
-            ids, lengths, valid = self.worker._batch(self.folds, parts)
-            at = (self.purpose, self.round, self.step)
-            batch = Batch(self.stack, parts, ids, lengths, valid, self._dropout(parts), at)
-            loss = self.worker.loss.loss(self.rows, batch, self.local)
-            if self.share:  # this part's share of each whole batch's mean
+            drawn = [b[share.rank :: share.world] for b in whole] if share else whole
+            batch = self.batch(drawn)
+            parts = self.half.loss(self.rows, batch, self.worker.objective.loss(self.rows, batch)).by_client()
+            loss = torch.stack(list(parts.values())).sum(0)
+            if share:  # this part's share of each whole batch's mean
                 loss = loss * torch.tensor([len(d) / len(b) for d, b in zip(drawn, whole, strict=True)]).to(loss)
             # The sum over clients: d(sum)/d(row i) is client i's own gradient.
-            for tensor, gradient in zip(self.trained, torch.autograd.grad(loss.sum(), self.trained), strict=True):
+            gradients = torch.autograd.grad(loss.sum(), self.trained)
+            for tensor, gradient in zip(self.trained, gradients, strict=True):
                 tensor.grad = gradient
-            if self.share:
+            if share:
                 torch.distributed.all_reduce(self.rows.grad)
+            self.rows.grad = self.half.gradient(gradients[0])
             self.optimizer.step()
             total += loss.detach()
+            self.steps_parts.append({name: part.detach() for name, part in parts.items()})
             self.step += 1
-        return (total / steps).cpu().numpy() if steps else np.full(len(self.stack), np.nan)
+        return (total / steps).cpu().numpy() if steps else np.full(len(self.clients), np.nan)
+
+    def batch(self, drawn: Sequence[np.ndarray]) -> Batch:
+        """The sequences of the comparisons drawn for each client."""
+        parts = [self.worker.objective.sequences(comparisons) for comparisons in drawn]
+        at = (self.stretch.purpose, self.stretch.round, self.step)
+        return Batch(
+            self.clients,
+            parts,
+            *self.worker.reader.batch(self.folds, parts),
+            self._dropout(parts),
+            self.worker.config.seed,
+            at,
+        )
+
+    def parts(self) -> dict[str, np.ndarray]:
+        """The loss's parts by name, [n] means over the steps so far."""
+        names = self.steps_parts[0] if self.steps_parts else ()
+        return {name: torch.stack([step[name] for step in self.steps_parts]).mean(0).cpu().numpy() for name in names}
 
     def restore(self, step: int, moments: np.ndarray) -> None:
         """Go on after `step` steps with AdamW's moments [n, 2, D]."""
@@ -258,13 +267,13 @@ class LocalTraining:
         return self.rows.detach().cpu().numpy()
 
     def _dropout(self, parts: Sequence[np.ndarray]) -> Dropout | None:
-        config = self.worker.config
+        config, stretch = self.worker.config, self.stretch
         if config.model.lora_dropout == 0:
             return None
-        at = (self.round, self.share.rank) if self.share else (self.round,)
+        at = (stretch.round, stretch.share.rank) if stretch.share else (stretch.round,)
         generators = [
-            torch_stream(config.seed, f"dropout {self.purpose}", *at, c, self.step, device=self.worker.device)
-            for c in self.stack
+            torch_stream(config.seed, f"dropout {stretch.purpose}", *at, c, self.step, device=self.worker.device)
+            for c in self.clients
         ]
         shapes = [(len(p), int(f.lengths[p].max())) for f, p in zip(self.folds, parts, strict=True)]
         return Dropout(config.model.lora_dropout, generators, shapes)

@@ -6,11 +6,11 @@ import dataclasses
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import tyro
 
-from raypref.config import DataConfig, ModelConfig, RunConfig, UserError, nearest, validate
+from raypref.config import DataConfig, ModelConfig, RunConfig, UserError, nearest, registry, validate
 from raypref.data.synthesize import Synthesize, synthesize
 from raypref.tools import cli, console
 
@@ -38,13 +38,15 @@ class Check(Look):
 
     base: Annotated[str, tyro.conf.arg(name="model.base")] = ModelConfig().base
     """Whose tokenizer counts the tokens: `embedded`, a local folder or a hub id."""
-    objective: Literal["choice", "dpo"] = "choice"
+    objective: str = "choice"
     """Whose token sequences are counted: comparisons, or each response behind its prompt."""
     strict: bool = False
     """Exit with status 1 where any row is unusable."""
 
     def config(self) -> RunConfig:
-        return dataclasses.replace(super().config(), objective=self.objective)
+        config = dataclasses.replace(super().config(), objective=self.objective)
+        registry.objective(self.objective)
+        return config
 
 
 @dataclass(frozen=True)

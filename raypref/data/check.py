@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from raypref.config import RunConfig
+from raypref.config import RunConfig, registry
 from raypref.data import encode
 from raypref.data.federation import FOLDS, Federation
 from raypref.data.load import Counts, some
@@ -66,7 +66,7 @@ class Report:
             share = f"{100 * n.sum() / total:.1f} %"
             yield f"  {fold:10}{n.sum():>10,}{share:>9}{n.min():>8,}{np.median(n):>8,g}{n.max():>8,}"
         yield _row(counts.crossing, "distinct pairs in different folds for different people or values")
-        encode_fold, template = encode.wording(self.config)
+        encode_fold, template, _ = registry.objective(self.config.objective).encoding(self.config)
         what = "comparison" if encode_fold is encode.encode_pairs else "prompt with its response"
         yield f"\ntokens (template {template}, at most {data.max_length} a {what})"
         yield _row(tokens.prompts_truncated, "pairs lose prompt text from the left")
@@ -78,7 +78,7 @@ class Report:
 
 def check(config: RunConfig, federation: Federation, counts: Counts, tokenizer: Any) -> Report:
     """Tokenise what `load.read` gave as a run would, and count; progress goes to standard error."""
-    encode_fold, template = encode.wording(config)
+    encode_fold, template, _ = registry.objective(config.objective).encoding(config)
     tokens = encode.Counts()
     starved: list[str] = []
     with console.Progress(sum(int(federation.sizes(fold).sum()) for fold in FOLDS), "pairs tokenised") as progress:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from raypref.config import RunConfig, UserError
 from raypref.data.federation import FOLDS, Federation, Pair
-from raypref.data.templates import GENERATION, TEMPLATES, ask, asked, fill
+from raypref.data.templates import GENERATION, TEMPLATES, ask, fill
+from raypref.tools.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -121,20 +121,22 @@ Encode = Callable[[Sequence[Pair], Any, str, int, Counts], EncodedFold]
 """What makes a fold: `encode_pairs` or `encode_responses`."""
 
 
-def wording(config: RunConfig) -> tuple[Encode, str]:
-    """How the pairs of a run become token sequences, and in which template: comparisons, or with DPO responses."""
-    if config.objective == "dpo":
-        return encode_responses, asked(config)
-    return encode_pairs, config.data.template
+class Encoding(NamedTuple):
+    """How the pairs of a run become token sequences."""
+
+    encode: Encode
+    template: str
+    """Of the words around a pair: a key of `raypref.data.templates.TEMPLATES`, or of `GENERATION` for responses."""
+    compares: bool
+    """Whether a sequence shows two responses and asks which is better; else it is a prompt with one response."""
 
 
-def encode_federation(
-    federation: Federation, tokenizer: Any, encode: Encode, template: str, max_length: int
-) -> EncodedFederation:
+def encode_federation(federation: Federation, tokenizer: Any, encoding: Encoding, max_length: int) -> EncodedFederation:
     """Tokenise every pair of every client.
 
     Raises `UserError` where a client is left without a usable pair in a fold.
     """
+    encode, template, _ = encoding
     counts = Counts()
     clients = tuple(
         EncodedClient(**{f: encode(c.fold(f), tokenizer, template, max_length, counts) for f in FOLDS})

@@ -6,9 +6,10 @@ about two summaries, as FedBiscuit does; `short` is for tiny bases with few toke
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from raypref.config import RunConfig
+if TYPE_CHECKING:
+    from raypref.config import RunConfig
 
 TEMPLATES = {
     "hh": (

@@ -38,6 +38,7 @@ NAMES = {
     "fedbiscuit": "FedBiscuit",
     "soft_fl": "Soft-FL",
     "fedgd": "FedGD",
+    "feddpo": "FedDPO",
     "fedvpl": "FedVPL",
     "fedvpl_ortho": "FedVPL+Ortho",
     "fedvpl_prior": "FedVPL+GB Prior",
@@ -70,8 +71,8 @@ def form(config: Mapping[str, Any]) -> str:
 def label(config: Mapping[str, Any], more: Sequence[str] = ()) -> str:
     """What a run is called where objectives are mixed: its algorithm, and in brackets its form and `more` words."""
     name, words = NAMES.get(config["algorithm"], config["algorithm"]), [form(config), *more]
-    if config["algorithm"] == "fedavg" and words[0] == "dpo":
-        name, words[0] = FEDDPO, ""
+    if config["algorithm"] == "feddpo" and words[0] == "dpo":
+        words[0] = ""
     told = ", ".join(filter(None, words))
     return f"{name} ({told})" if told else name
 

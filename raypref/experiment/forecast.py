@@ -15,16 +15,28 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from raypref.algorithms import ALGORITHMS
 from raypref.algorithms.base import starts
+from raypref.algorithms.experts import ExpertsConfig
+from raypref.clients.half import ClientHalf, Start
 from raypref.clients.pool import Inputs, Pool
 from raypref.clients.protocol import Usage
 from raypref.clients.seen import parted
-from raypref.clients.worker import EVALUATED, LocalTraining, Worker
-from raypref.config import DPOConfig
-from raypref.models.layout import Layout, Segment
-from raypref.models.peft_io import start_row
+from raypref.clients.work import (
+    Evaluate,
+    Personalize,
+    Personalized,
+    PooledStack,
+    Train,
+    TrainedStack,
+    TrainPooled,
+    WeightNorms,
+    Work,
+)
+from raypref.clients.worker import EVALUATED, LocalTraining, Stretch, Worker
+from raypref.config import registry
+from raypref.models.layout import Layout, Segment, initial_row
 from raypref.objectives.choice import metrics
 from raypref.tools import checkpoint
 
@@ -69,32 +81,39 @@ class Counting(Pool):
     def __init__(self, inputs: Inputs, costs: Costs) -> None:
         super().__init__(inputs)
         self.data, self.costs, self.seconds = inputs.data, costs, 0.0
+        self.half: type[ClientHalf] = registry.algorithm(self.config.algorithm).client
 
-    def call(self, worker: int, method: str, *args: Any) -> tuple[int, float, Any]:
+    def start(self) -> Tensor:
+        """Of this layout, which is no real base's: what a run starts from would not fit it."""
+        return initial_row(self.layout, self.config.seed)
+
+    def call(self, worker: int, work: Work) -> tuple[int, float, Any]:
         """(worker, seconds, result)"""
-        if method == "hold":
-            return worker, 0.0, None
-        if method == "weight_norms":
-            return worker, 0.0, {segment.name.rpartition(".")[0]: 1.0 for segment in self.layout.segments}
-        clients, rows = args[0], args[1]
-        n = len(clients)
-        if method == "train":
-            steps = n * self.config.federation.local_steps
-            told: dict[str, np.ndarray] = {}
-            if self.config.objective == "variational":
-                d, context = self.config.variational.d, args[3]
-                told = {"mu": np.ones((n, d), np.float32), "variance": np.ones((n, d), np.float32)}
-                if context is not None and len(context.peers):
-                    told["log_weights"] = context.log_weights
-            return worker, steps * self.costs.step, (rows, np.zeros(n), told)
-        if method == "train_pooled":
-            return worker, n * (args[4] - args[3]) * self.costs.step, (rows, args[2], np.zeros(n))
-        if method == "evaluate":
-            judged = len(rows) * self._comparisons(clients, args[2])
-            return worker, judged * self.costs.comparison, {name: np.zeros((len(rows), n)) for name in METRICS}
-        marks = self.config.personalization.marks
-        judged = len(marks) * sum(self._comparisons(clients, fold) for fold in EVALUATED)
-        return worker, n * marks[-1] * self.costs.step + judged * self.costs.comparison, (rows, {}, [None] * n, {}, {})
+        match work:
+            case Train():
+                n, steps = len(work.clients), self.config.federation.local_steps
+                reports = self.half.reports(self.config)
+                statistics = {name: np.ones((n, *shape), np.float32) for name, shape in reports.items()}
+                rows = torch.from_numpy(work.rows)
+                start = Start(work.clients, rows, work.message, work.kept, self.layout, steps)
+                kept = self.half(self.config, start).keep()  # as untrained as the rows
+                return worker, n * steps * self.costs.step, TrainedStack(work.rows, np.zeros(n), {}, statistics, kept)
+            case TrainPooled():
+                n = len(work.clients)
+                pooled = PooledStack(work.rows, work.moments, np.zeros(n))
+                return worker, n * (work.end - work.begin) * self.costs.step, pooled
+            case Evaluate():
+                judged = len(work.rows) * self._comparisons(work.clients, work.fold)
+                values = {name: np.zeros((len(work.rows), len(work.clients))) for name in METRICS}
+                return worker, judged * self.costs.comparison, values
+            case Personalize():
+                n, marks = len(work.clients), self.config.personalization.marks
+                judged = len(marks) * sum(self._comparisons(work.clients, fold) for fold in EVALUATED)
+                seconds = n * marks[-1] * self.costs.step + judged * self.costs.comparison
+                return worker, seconds, Personalized(work.clients, work.rows, {}, [np.zeros(0)] * n, {}, {})
+            case WeightNorms():
+                return worker, 0.0, {segment.name.rpartition(".")[0]: 1.0 for segment in self.layout.segments}
+        return worker, 0.0, None
 
     def gather(self, calls: Sequence[tuple[int, float, Any]]) -> list[Any]:
         busy = [0.0] * self.placement.workers
@@ -103,22 +122,24 @@ class Counting(Pool):
         self.seconds += max(busy)
         return [result for _, _, result in calls]
 
-    def _comparisons(self, clients: Sequence[int], fold: str) -> int:
+    def _comparisons(self, clients: Sequence[int] | np.ndarray, fold: str) -> int:
         return sum(2 * self.data.clients[c].fold(fold).pairs for c in clients)
 
 
 def check(inputs: Inputs) -> None:
     """Raises `UserError` where the algorithm's configuration does not fit the clients, or a start the base."""
-    start_row(inputs.config, inputs.layout)
-    participants, _ = parted(Counting(inputs, Costs()))
-    ALGORITHMS[inputs.config.algorithm](inputs.config, participants)
+    counting = Counting(inputs, Costs())
+    Pool.start(counting)
+    participants, _ = parted(counting)
+    registry.algorithm(inputs.config.algorithm)(inputs.config, participants)
 
 
 def rehearse(inputs: Inputs, costs: Costs) -> Forecast:
     """Go through the whole run; raises `UserError` as `check` does."""
     # Bytes are linear in the width of a row, so two narrow rows tell those of a wide one, and cost nothing. They are
     # wide enough for K orthogonal adapters (Soft-FL).
-    r, side = inputs.config.model.lora_r, inputs.config.experts.K * inputs.config.model.lora_r
+    r = inputs.config.model.lora_r
+    side = inputs.config.of(ExpertsConfig).K * r
     one, two = (_narrow(inputs, costs, Segment("base.lora_A", (r, n * side))) for n in (1, 2))
 
     def at_width(a: int, b: int) -> int:
@@ -131,10 +152,9 @@ def rehearse(inputs: Inputs, costs: Costs) -> Forecast:
 def _narrow(inputs: Inputs, costs: Costs, segment: Segment) -> Forecast:
     """The run with rows of one segment, step by step as in `raypref.experiment.loop.records`."""
     layout = Layout((segment,))
-    config = dataclasses.replace(inputs.config, dpo=DPOConfig())  # without a start, which is as wide as the base wants
-    clients = Counting(dataclasses.replace(inputs, config=config, layout=layout), costs)
+    clients = Counting(dataclasses.replace(inputs, layout=layout), costs)
     participants, newcomers = parted(clients)
-    algorithm = ALGORITHMS[config.algorithm](config, participants)
+    algorithm = registry.algorithm(inputs.config.algorithm)(inputs.config, participants)
     state = algorithm.init()
     while state.round < algorithm.rounds:
         state, _ = algorithm.round(state)
@@ -153,14 +173,15 @@ def measure(inputs: Inputs) -> Costs:
     worker = Worker(config, dict(enumerate(inputs.data.clients)), inputs.choice_ids, inputs.pad)
     cohort = range(min(config.federation.cohort, len(inputs.sizes)))
     stack = max((members for _, members in inputs.placement.stacks(cohort)), key=len)
-    start = start_row(config, inputs.layout).repeat(len(stack), 1).numpy()
-    local = LocalTraining(worker, stack.tolist(), start, "train", 0, 1 + STEPS, config.optim.learning_rate)
+    start = worker.objective.start(config, inputs.layout).repeat(len(stack), 1)
+    stretch = Stretch("train", 0, 1 + STEPS, config.optim.learning_rate)
+    local = LocalTraining(worker, stack.tolist(), start.to(worker.device), stretch)
     local.advance(1)  # the first one also allocates
     began = time.perf_counter()
     local.advance(STEPS)
     step = (time.perf_counter() - began) / (STEPS * len(stack))
     began = time.perf_counter()
-    worker.evaluate([0], start[:1], "validation")
+    worker.evaluate(Evaluate(np.array([0]), start[:1].numpy(), "validation"))
     comparison = (time.perf_counter() - began) / (2 * inputs.data.clients[0].validation.pairs)
     return Costs(step, comparison, process, _peak())
 

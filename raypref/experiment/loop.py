@@ -17,21 +17,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from raypref.algorithms import ALGORITHMS
-from raypref.algorithms.base import State, starts
-from raypref.algorithms.centralized import CL
-from raypref.algorithms.fedvpa_gp import FedVPAState
+from raypref.algorithms.base import Algorithm, State, starts
 from raypref.clients.pool import InProcess, Inputs, Pool
-from raypref.clients.protocol import Clients, Personalized, Usage
+from raypref.clients.protocol import Clients, Usage
 from raypref.clients.seen import parted
-from raypref.config import RunConfig, UserError, nearest, validate
-from raypref.data.encode import choice_tokens, encode_federation, encode_pairs, wording
+from raypref.clients.work import Personalized
+from raypref.config import RunConfig, UserError, registry, validate
+from raypref.data.encode import encode_federation
 from raypref.data.load import load
 from raypref.evaluation import latent
 from raypref.experiment import forecast
 from raypref.experiment.publish import publish
-from raypref.models.latent import PROTOTYPES, row_layout
 from raypref.models.selector import load_tokenizer, pad_id
+from raypref.objectives.base import row_layout
 from raypref.storage import results
 
 
@@ -79,8 +77,6 @@ class Saved:
 def check(config: RunConfig) -> None:
     """What can be said before data and base are read: raises `UserError`."""
     validate(config)
-    if config.algorithm not in ALGORITHMS:
-        raise UserError(f"unknown algorithm {config.algorithm!r}{nearest(config.algorithm, ALGORITHMS)}")
     if trains_together(config):
         if config.clients.backend != "ray":
             raise UserError("clients.pooled_workers above 1 needs Ray; add --clients.backend ray, or set it to 1")
@@ -93,48 +89,47 @@ def check(config: RunConfig) -> None:
 
 def trains_together(config: RunConfig) -> bool:
     """Whether Ray Train's processes share the batches of this run."""
-    return config.clients.pooled_workers > 1 and issubclass(ALGORITHMS[config.algorithm], CL)
+    return config.clients.pooled_workers > 1 and bool(registry.algorithm(config.algorithm).pooled)
 
 
 def prepare(config: RunConfig) -> Inputs:
     """Everything clients are made from; raises `UserError` on whatever a person can mend before anything starts."""
     check(config)
-    tokenizer = load_tokenizer(config.model.base)
-    layout = row_layout(config)
+    objective, tokenizer = registry.objective(config.objective), load_tokenizer(config.model.base)
+    layout = objective.layout(config)
     federation = load(config.data, config.seed)
-    encode, template = wording(config)
-    data = encode_federation(federation, tokenizer, encode, template, config.data.max_length)
-    choices = choice_tokens(tokenizer, template) if encode is encode_pairs else ()
-    inputs = Inputs(config, data, choices, pad_id(tokenizer), layout)
+    data = encode_federation(federation, tokenizer, objective.encoding(config), config.data.max_length)
+    inputs = Inputs(config, data, objective.choice_ids(tokenizer, config), pad_id(tokenizer), layout)
     forecast.check(inputs)
     return inputs
 
 
 def prepare_like(inputs: Inputs, config: RunConfig) -> Inputs:
     """`prepare` for a configuration of the same data and base, without reading them again where it words them alike."""
-    if wording(config) != wording(inputs.config):
+    one, other = (registry.objective(c.objective).encoding(c) for c in (inputs.config, config))
+    if one != other:
         return prepare(config)
     check(config)
-    own = dataclasses.replace(inputs, config=config, layout=row_layout(config))
-    forecast.check(own)
-    return own
+    like = dataclasses.replace(inputs, config=config, layout=row_layout(config))
+    forecast.check(like)
+    return like
 
 
 def records(inputs: Inputs, saved: Saved) -> Iterator[Record]:
     """The run: communication rounds, the initialization, personalization of every client stack by stack."""
     with contextlib.closing(connect(inputs)) as clients:
         participants, newcomers = parted(clients)
-        algorithm = ALGORITHMS[inputs.config.algorithm](inputs.config, participants)
+        algorithm: Algorithm = registry.algorithm(inputs.config.algorithm)(inputs.config, participants)
         # 1. The global phase, of the seen clients alone.
         state = saved.state or algorithm.init()
         yield Started(state, algorithm.rounds)
         while state.round < algorithm.rounds:
             state, metrics = algorithm.round(state)
-            used, seen = saved.used.add(clients.used), posteriors(inputs, algorithm, state, participants)
-            if seen:
-                told = latent.numbers(seen["mu"], seen["log_variance"], participants.group_of)
-                metrics |= {f"latent/{name}": value for name, value in told.items()}
-            yield RoundDone(state, metrics, used, seen)
+            used, posteriors = saved.used.add(clients.used), shown_posteriors(inputs, algorithm, state, participants)
+            if posteriors:
+                numbers = latent.numbers(posteriors["mu"], posteriors["log_variance"], participants.group_of)
+                metrics |= {f"latent/{name}": value for name, value in numbers.items()}
+            yield RoundDone(state, metrics, used, posteriors)
         # 2. What each client starts from.
         start = starts(algorithm, state, newcomers)
         yield PersonalizationStarts(start)
@@ -144,18 +139,18 @@ def records(inputs: Inputs, saved: Saved) -> Iterator[Record]:
                 yield clients.personalize(stack, start.expand(len(stack), -1) if start.dim() == 1 else start[stack])
 
 
-def posteriors(inputs: Inputs, algorithm: Any, state: Any, clients: Clients) -> dict[str, np.ndarray] | None:
-    """What people are shown of the latent space after a round, where the configuration asks for it."""
-    config, every = inputs.config, inputs.config.variational.every
-    if config.objective != "variational" or not every:
-        return None
-    if state.round % every and state.round not in (1, algorithm.rounds):
+def shown_posteriors(
+    inputs: Inputs, algorithm: Algorithm, state: State, clients: Clients
+) -> dict[str, np.ndarray] | None:
+    """What people are shown of the latent space after a round, where the objective has one and asks for it."""
+    every = registry.objective(inputs.config.objective).posterior_every(inputs.config)
+    if not every or (state.round % every and state.round not in (1, algorithm.rounds)):
         return None
     start, count = algorithm.initialization(state), len(clients.sizes)
-    found = clients.posterior(range(count), start.expand(count, -1) if start.dim() == 1 else start)
-    if isinstance(state, FedVPAState) and state.assignment:
-        found["prototypes"] = inputs.layout.split(start[None])[PROTOTYPES][0].numpy()
-    return found
+    shown = clients.posterior(range(count), start.expand(count, -1) if start.dim() == 1 else start)
+    if (prototypes := algorithm.prototypes(state)) is not None:
+        shown["prototypes"] = prototypes.numpy()
+    return shown
 
 
 def connect(inputs: Inputs) -> Pool:
@@ -204,12 +199,11 @@ def run(
     """
     check(config)
     store = results.Store(folder, config)
-    algorithm = ALGORITHMS[config.algorithm]
     if not store.finished:
         inputs = inputs or prepare(config)
         for note in inputs.data.notes:
             say(f"note: {note}")
-        state, used, personalized = store.resume(algorithm.state, inputs.data.digest)
+        state, used, personalized = store.resume(inputs.data.digest)
         saved = Saved(state, used, frozenset(personalized))
         if track and state is not None:  # what a kill -9 kept from being tracked
             known = track.last_step("train/loss")
@@ -226,7 +220,7 @@ def run(
                 match record:
                     case Started():
                         store.started(record.state)
-                        what = "blocks of steps" if issubclass(algorithm, CL) else "rounds"
+                        what = "blocks of steps" if store.algorithm.pooled else "rounds"
                         shown.next(record.rounds, what, record.state.round)
                     case RoundDone():
                         store.round(record.state, record.metrics, record.used, seconds, record.latent)
@@ -239,7 +233,7 @@ def run(
                     case Personalized():
                         store.personalized(record, seconds)
                         shown.advance(len(record.clients))
-        result = store.finish(inputs.data, algorithm.weights, inputs.layout)
+        result = store.finish(inputs.data, inputs.layout)
         for doubt in results.doubts(result):
             say(f"warning: {doubt}")
         if adapters:

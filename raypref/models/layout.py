@@ -10,12 +10,16 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import torch
-from torch import Tensor
-
+from raypref.tools.lazy import torch
 from raypref.tools.rng import torch_stream
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+BESIDE = "latent."
+"""What the names of segments begin with that are no part of the LoRA adapter."""
 
 
 @dataclass(frozen=True)

@@ -9,22 +9,13 @@ from pathlib import Path
 
 from torch import Tensor
 
-from raypref.config import ModelConfig, RunConfig, UserError
-from raypref.models.latent import PREFIX as LATENT
-from raypref.models.layout import Layout, initial_row
+from raypref.config import ModelConfig, UserError
+from raypref.models.layout import BESIDE, Layout
 from raypref.models.selector import base_path
 
 PREFIX = "base_model.model.model."
 NOTICE = "without_latent_safetensors_z_is_ignored"
 """A key in `adapter_config.json` that PEFT does not know, and therefore warns of, by its name."""
-
-
-def start_row(config: RunConfig, layout: Layout) -> Tensor:
-    """[D] what training starts from: a policy the adapter in `dpo.start`, where one is named (errors as `import_peft`),
-    everything else `initial_row`."""
-    if config.objective == "dpo" and config.dpo.start:
-        return import_peft(Path(config.dpo.start).expanduser(), layout, config.model)
-    return initial_row(layout, config.seed)
 
 
 def export_peft(folder: Path, row: Tensor, layout: Layout, config: ModelConfig) -> None:
@@ -35,7 +26,7 @@ def export_peft(folder: Path, row: Tensor, layout: Layout, config: ModelConfig) 
 
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: t[0].contiguous().clone() for name, t in layout.split(row[None].detach().cpu()).items()}
-    latent = {name: tensors.pop(name) for name in list(tensors) if name.startswith(LATENT)}
+    latent = {name: tensors.pop(name) for name in list(tensors) if name.startswith(BESIDE)}
     if latent:
         save_file(latent, folder / "latent.safetensors")
     if not tensors:
@@ -66,7 +57,7 @@ def import_peft(folder: Path, layout: Layout, config: ModelConfig) -> Tensor:
 
     tensors: dict[str, Tensor] = {}
     try:
-        if any(not segment.name.startswith(LATENT) for segment in layout.segments):
+        if any(not segment.name.startswith(BESIDE) for segment in layout.segments):
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", f".*{NOTICE}.*")
                 found = PeftConfig.from_pretrained(str(folder))

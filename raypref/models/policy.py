@@ -17,13 +17,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from raypref.config import RunConfig
+from raypref.config import RunConfig, registry
 from raypref.data.templates import GENERATION, Generation, ask, asked
-from raypref.models.latent import PREFIX
-from raypref.models.layout import Layout, Segment
+from raypref.models.layout import BESIDE, Layout, Segment
 from raypref.models.selector import Dropout, Selector, base_layout, load_architecture
 
-Z_TO_EMBEDDING = f"{PREFIX}z_to_embedding"
+Z_TO_EMBEDDING = f"{BESIDE}z_to_embedding"
 
 
 class ShiftedEmbedding(nn.Module):
@@ -186,12 +185,7 @@ class Policy:
 def layout_of(config: RunConfig) -> Layout:
     """The row of a policy that follows this run, from the architecture alone: no weight is read."""
     hidden = load_architecture(config.model.base).hidden_size
-    return policy_layout(base_layout(config.model), hidden, latent_width(config))
-
-
-def latent_width(config: RunConfig) -> int:
-    """d of the z that a policy is conditioned on after this run; 0: on none."""
-    return config.variational.d if config.objective == "variational" else 0
+    return policy_layout(base_layout(config.model), hidden, registry.objective(config.objective).latent_width(config))
 
 
 def policy_layout(adapter: Layout, hidden: int, d: int) -> Layout:

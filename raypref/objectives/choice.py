@@ -1,4 +1,4 @@
-"""The choice loss and margins of a binary selector (S2 2.1, A.2): pure functions on tensors.
+"""The binary selector of S2 (2.1, A.2): the base reads two responses, and LoRA learns which one the client chooses.
 
 The margin m of one order is the preferred slot's logit minus the other's. The *pair margin* M is its mean over both
 orders: a pair is right where M > 0 (ties are wrong, as in S2 2.1). *Order accuracy* counts all 2N orders alike, so a
@@ -7,9 +7,56 @@ selector that always says A gets 1/2 there and 0 on pairs.
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-from torch.nn.functional import logsigmoid
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from raypref.data.encode import EncodedFold, Encoding, encode_pairs
+from raypref.models.layout import Layout
+from raypref.objectives.base import Batch, Loss, Objective
+from raypref.tools.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from raypref.config import RunConfig
+
+
+class Choice(Objective):
+    """-log σ(m), averaged over each client's own pairs (S2 2.1)."""
+
+    diagnoses: ClassVar[bool] = True
+
+    @classmethod
+    def form(cls, config: Mapping[str, Any]) -> str:
+        return ""
+
+    @classmethod
+    def encoding(cls, config: RunConfig) -> Encoding:
+        return Encoding(encode_pairs, config.data.template, compares=True)
+
+    @classmethod
+    def layout(cls, config: RunConfig) -> Layout:
+        from raypref.models.selector import base_layout
+
+        return base_layout(config.model)
+
+    def loss(self, rows: Tensor, batch: Batch) -> Loss:
+        logits = self.reader.selector.choice_logits(rows, batch.ids, batch.lengths, batch.dropout)
+        return Loss({"choice": choice_loss(logits, batch.slots)}, batch.valid)
+
+    def order_margins(self, rows: Tensor, clients: Sequence[int], fold: str) -> list[Tensor]:
+        return [order_margins(one) for one in self.reader.choice_logits(rows, self.reader.folds(clients, fold))]
+
+    def margins(self, rows: Tensor, fold: EncodedFold, z: Tensor | None) -> Tensor:
+        return torch.stack([order_margins(one) for one in self.reader.choice_logits(rows, [fold] * len(rows))])
+
+    def diagnose(self, rows: Tensor, clients: Sequence[int], eta: float) -> list[dict[str, np.ndarray]]:
+        from raypref.objectives.diagnostics import diagnose
+
+        train, test = (self.reader.folds(clients, name) for name in ("train", "test"))
+        return diagnose(self.reader, train, test, rows, eta, self.config.optim.batch_size).by_client()
 
 
 def margins(logits: Tensor, slots: Tensor) -> Tensor:
@@ -18,10 +65,9 @@ def margins(logits: Tensor, slots: Tensor) -> Tensor:
     return torch.where(slots == 0, difference, -difference)
 
 
-def choice_loss(logits: Tensor, slots: Tensor, valid: Tensor) -> Tensor:
-    """ℓ = -log σ(m), averaged over each client's own pairs (S2 2.1): [n, b, 2], [n, b], [n, b] bool -> [n]."""
-    losses = -logsigmoid(margins(logits, slots))
-    return (losses * valid).sum(-1) / valid.sum(-1)
+def choice_loss(logits: Tensor, slots: Tensor) -> Tensor:
+    """ℓ = -log σ(m) of each comparison (S2 2.1): [..., 2], [...] -> [...]."""
+    return -torch.nn.functional.logsigmoid(margins(logits, slots))
 
 
 def order_margins(logits: Tensor) -> Tensor:
@@ -43,7 +89,7 @@ def metrics(m: Tensor) -> dict[str, Tensor]:
     """
     right = m > 0
     return {
-        "loss": -logsigmoid(m).mean((-1, -2)),
+        "loss": -torch.nn.functional.logsigmoid(m).mean((-1, -2)),
         "accuracy": (pair_margins(m) > 0).float().mean(-1),
         "order_accuracy": right.float().mean((-1, -2)),
         "agreement": (right[..., 0] == right[..., 1]).float().mean(-1),

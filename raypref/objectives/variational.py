@@ -1,27 +1,435 @@
-"""The variational selector's loss (S1 4.1 to 4.3, A.1 to A.7): pure functions on tensors.
+"""The variational selector of S1 (4.1 to 4.3, A.1 to A.7): each client has a latent z, inferred from its own pairs.
 
-Everything is stacked over n clients and S samples a client. q = N(μ, diag σ²) is a posterior, z a sample of it. Peers
-are the clients that the mixture prior was built from; their statistics are constants here (A.7).
+First the objective, then its loss as pure functions. These are stacked over n clients and S samples a client:
+q = N(μ, diag σ²) is a posterior, z a sample of it. Peers are the clients that a mixture prior was built from; their
+statistics are constants here (A.7).
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-import torch
-from torch import Tensor
+import numpy as np
+
+from raypref.config.fields import setting
+from raypref.data.encode import EncodedFold, Encoding, encode_pairs
+from raypref.models.layout import Layout
+from raypref.objectives import latent
+from raypref.objectives.base import Batch, Latent, Loss, Objective, Posterior, padded
+from raypref.objectives.choice import choice_loss, metrics, order_margins
+from raypref.tools.errors import UserError
+from raypref.tools.lazy import torch
+from raypref.tools.rng import stream
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from raypref.config import RunConfig
+    from raypref.models.reader import Reader
+
+SHOWN_PAIRS = 8
+"""Pairs a client whose own posteriors the printed form shows."""
 
 
-class Mixture(NamedTuple):
-    """p_mixture of each client (S1 Eq. 6), over P peers; a client leaves itself out by a log-weight of -inf."""
+@dataclass(frozen=True)
+class VariationalConfig:
+    """The variational selector (S1 section 4); used where `objective` is `variational`."""
 
-    log_weights: Tensor
-    """[n, P] ℓ = log π, the client's own, learned (Eq. 8)."""
-    mean: Tensor
-    """[P, d] μ_j."""
-    variance: Tensor
-    """[P, d] σ_j²."""
+    form: Literal["conditioned", "printed"] = "conditioned"
+    """`printed`: Eq. 2 and Algorithm 2 as printed: the projection of z is added to the choice logits, and the posterior
+    of a pair comes from that pair. `conditioned`: the projection of z weighs the responses' features, and the posterior
+    comes from the client's other pairs."""
+    lora: bool = False
+    """Train the LoRA adapter, too, as the printed form must; without, only the latent modules, on features computed
+    once."""
+    adapted: bool = False
+    """Features through the adapter instead of from the frozen base (S1 4.1: "the frozen base LLM"); needs `lora`."""
+    responses: Literal["joint", "apart"] = "joint"
+    """A response's features inside the comparison, as printed, or read on its own after its prompt."""
+    linear: bool = True
+    """Conditioned only: a linear path beside extractor, encoder and projection, the last two sharing it, so that z
+    starts as a projection of the mean feature difference, by which alone pairs are told apart better than by chance."""
+    pooling: Literal["mean", "attention"] = "mean"
+    """Conditioned only: how the context pairs are summed up."""
+    context: int = setting(0, least=0)
+    """Conditioned only: context pairs drawn a training step; 0: all the client's other training pairs."""
+    context_marks: tuple[int, ...] = setting((1, 2, 4, 8, 16, 64), part="shown")
+    """Read-outs before any local step with z from so many of the client's training pairs only (all, where it has
+    fewer)."""
+    d: int = setting(32, least=1)
+    """Latent dimension (S1 Table 4)."""
+    features: int = setting(64, least=1)
+    """F, width of the feature extractor, an MLP H -> F -> F (S1 does not say; 512 and `encoder` 256 make the modules
+    the 0.9 M of 5.5 on Qwen2-0.5B)."""
+    encoder: int = setting(64, least=1)
+    """E, width of the encoder, an MLP F -> E -> 2d."""
+    M: int = setting(4, least=1)
+    """Prototypes: preference groups to tell apart (S1 5.1: 2, for helpful and harmless)."""
+    beta: float = setting(0.001, least=0)
+    """β, weight of the KL (S1 Table 4: 0.01)."""
+    lam: float = setting(0.1, least=0)
+    """λ, weight of the pull towards the prototype (S1 Table 4: 1)."""
+    gamma: float = setting(0.1, least=0)
+    """γ, weight of the prototypes' orthonormality (S1 Table 4)."""
+    tau: float = setting(1.0, above=0)
+    """τ, Gumbel-softmax temperature (S1 Table 4)."""
+    scale: float = setting(5.0, above=0)
+    """s, the prototypes' radius (S1 Table 4)."""
+    log_variance_max: float = setting(0.0, least=-20)
+    """log σ²_max (S1 4.1 does not say it)."""
+    logit_dropout: float = setting(0.5, least=0, below=1)
+    """p_logit: rate at which a comparison's base logits are dropped in training (S1 4.4: 0.5 on Qwen2-0.5B, 0 on
+    Gemma-2B)."""
+    peer_learning_rate: float = setting(0.1, above=0)
+    """Of the peer log-weights ℓ, which stay at the client (S1 does not say): at the adapter's rate they would not leave
+    uniform within a round."""
+    every: int = setting(10, part="shown", least=0)
+    """Rounds between two read-outs of every client's posterior, beside the last; 0: none."""
+    balanced: bool = True
+    """Prototype labels by balanced k-means (S1 4.2), or by ordinary k-means."""
+
+
+@dataclass(frozen=True)
+class States:
+    """What a base reads of a fold: N pairs."""
+
+    h: Tensor
+    """[2N, 2, H] last-token states of responses A and B in each comparison."""
+    logits: Tensor
+    """[2N, 2] choice logits."""
+
+    @property
+    def chosen_rejected(self) -> Tensor:
+        """[N, 2, H] (chosen, rejected), averaged over both orders: in one order alone the state carries the slot."""
+        one, other = self.h[0::2], self.h[1::2].flip(1)
+        return (one + other) / 2
+
+    def either_way(self, comparisons: np.ndarray) -> Tensor:
+        """[b, 2, H] (A, B) of comparisons, of those averages."""
+        both = self.chosen_rejected[comparisons // 2]
+        return torch.where(torch.from_numpy(comparisons % 2 == 0).to(both.device)[:, None, None], both, both.flip(1))
+
+
+class Variational(Objective):
+    """S1 Eq. 10 in both forms with the prior N(0, I); see `raypref.objectives.latent`."""
+
+    parameters: ClassVar[Mapping[str, type]] = {"variational": VariationalConfig}
+
+    def __init__(self, config: RunConfig, reader: Reader) -> None:
+        super().__init__(config, reader)
+        self.options = config.of(VariationalConfig)
+        adapter = reader.selector.layout
+        self.adapter = adapter.width if self.options.lora else 0
+        """Parameters of a row that are the adapter's; the latent modules follow."""
+        self.latent = Layout(self.layout(config).segments[len(adapter.segments) if self.options.lora else 0 :])
+        self.frozen: dict[tuple[int, str], States] = {}
+        self.names: dict[int, np.ndarray] = {}
+
+    @classmethod
+    def check(cls, config: RunConfig) -> None:
+        v = config.of(VariationalConfig)
+        if list(v.context_marks) != sorted({m for m in v.context_marks if m > 0}):
+            raise UserError(
+                f"variational.context_marks is {v.context_marks}; give rising numbers of pairs such as 1 4 16"
+            )
+        if v.adapted and not v.lora:
+            raise UserError("variational.adapted reads features through the adapter; it needs variational.lora")
+        if v.form == "printed" and (not v.lora or v.pooling != "mean" or v.context):
+            raise UserError(
+                "variational.form printed learns by its adapter alone and sums up no context: add --variational.lora, "
+                "and leave variational.pooling and context as they are"
+            )
+
+    @classmethod
+    def form(cls, config: Mapping[str, Any]) -> str:
+        return str(config["variational.form"])
+
+    @classmethod
+    def latent_width(cls, config: RunConfig) -> int:
+        return config.of(VariationalConfig).d
+
+    @classmethod
+    def posterior_every(cls, config: RunConfig) -> int:
+        return config.of(VariationalConfig).every
+
+    @classmethod
+    def encoding(cls, config: RunConfig) -> Encoding:
+        return Encoding(encode_pairs, config.data.template, compares=True)
+
+    @classmethod
+    def layout(cls, config: RunConfig) -> Layout:
+        """The latent modules and, as `lora` says, the adapter before them."""
+        from raypref.models.selector import base_layout, load_architecture
+
+        options = config.of(VariationalConfig)
+        modules = latent.latent_segments(load_architecture(config.model.base).hidden_size, options)
+        return Layout((*base_layout(config.model).segments, *modules) if options.lora else modules)
+
+    def loss(self, rows: Tensor, batch: Batch) -> Loss:
+        v = self.options
+        parts = self.latent.split(rows[:, self.adapter :])
+        # 1. Choice logits and features of the batch, and of the pairs from which z is inferred.
+        if v.lora:
+            spans = self.reader.spans(self.reader.folds(batch.clients, "train"), batch.parts, batch.ids)
+            logits, shown = self.reader.selector.read(
+                rows[:, : self.adapter], batch.ids, batch.lengths, spans, batch.dropout
+            )
+        if not v.adapted:
+            read = list(zip([self.states(c, "train") for c in batch.clients], batch.parts, strict=True))
+            shown = padded([s.h[p] if v.form == "printed" else s.either_way(p) for s, p in read])
+        if not v.lora:
+            logits = padded([s.logits[p] for s, p in read])
+        kept = 1.0 - v.logit_dropout
+        logits = (
+            logits * batch.draw("logits", logits.shape[1:2], lambda t, g: t.bernoulli_(kept, generator=g))[..., None]
+        )
+        # 2. The posterior, a sample, and what it does to the logits.
+        if v.form == "printed":
+            difference = _signed(shown, batch.slots)  # Δh = h_chosen - h_rejected of the comparison shown
+            q = latent.encode(parts, latent.features(parts, difference), v.log_variance_max)
+        else:
+            e = latent.features(parts, shown)
+            q = latent.encode(parts, self._summary(parts, batch, e), v.log_variance_max)
+        noise = batch.draw("z", q.mu.shape[1:], lambda t, g: t.normal_(generator=g))
+        z = reparameterize(q.mu, q.log_variance, noise)
+        out = latent.project(parts, z)
+        logits = logits + (out if v.form == "printed" else weigh(out, e))
+        # 3. Reconstruction, and the prior N(0, I).
+        per_pair = {
+            "reconstruction": choice_loss(logits, batch.slots),
+            "kl": v.beta * gaussian_kl(q.mu, q.log_variance).sum(-1),
+        }
+        return Loss(per_pair, batch.valid, Latent(q, z, parts[latent.PROTOTYPES]))
+
+    def order_margins(self, rows: Tensor, clients: Sequence[int], fold: str) -> list[Tensor]:
+        """z is inferred from the client's training pairs, never from the pair that is judged."""
+        z = self.infer(rows, clients).mu
+        return [self._margins(rows[i], states, z[i]) for i, states in enumerate(self._current(rows, clients, fold))]
+
+    def infer(self, rows: Tensor, clients: Sequence[int]) -> Posterior:
+        """Each client's posterior [n, d] given its training pairs, client i with row i. Nothing of the other folds is
+        read. Printed, it has the mean and the variance of the mixture of its pairs' own posteriors."""
+        told = [self._posterior(rows[i], s, c) for i, (c, s) in enumerate(self._contexts(rows, clients))]
+        return Posterior(*(torch.stack(part) for part in zip(*told, strict=True)))
+
+    def _contexts(self, rows: Tensor, clients: Sequence[int]) -> list[tuple[int, States]]:
+        """Each client with the states of its training pairs, of which only h is looked at."""
+        if self.options.adapted:
+            return list(zip(clients, self._current(rows, clients, "train"), strict=True))
+        return [(c, self.states(c, "train")) for c in clients]
+
+    def _posterior(self, row: Tensor, states: States, client: int, context: int = 0) -> tuple[Tensor, Tensor]:
+        """μ and log σ² [d], given `context` of the client's training pairs (0, or more than it has: all)."""
+        parts = self._parts(row)
+        pairs = self._drawn(client, len(states.h) // 2, context)
+        if self.options.form == "printed":
+            q = self._by_comparison(parts, states.h[np.stack([2 * pairs, 2 * pairs + 1], axis=1).reshape(-1)])
+            variance = q.log_variance.exp().mean(0) + q.mu.var(0, correction=0)
+            return q.mu.mean(0), variance.log()
+        e = latent.features(parts, states.chosen_rejected[pairs][None])
+        every = torch.ones(1, 1, len(pairs), dtype=torch.bool, device=e.device)
+        summary = latent.pool(parts, e[:, :, 0] - e[:, :, 1], every)
+        q = latent.encode(parts, summary, self.options.log_variance_max)
+        return q.mu[0, 0], q.log_variance[0, 0]
+
+    def _by_comparison(self, parts: dict[str, Tensor], h: Tensor) -> Posterior:
+        """Printed: the posteriors [2N, d] of comparisons h [2N, 2, H] in both orders, each from its own Δh."""
+        slots = (torch.arange(len(h), device=h.device) % 2)[None]
+        q = latent.encode(parts, latent.features(parts, _signed(h[None], slots)), self.options.log_variance_max)
+        return Posterior(q.mu[0], q.log_variance[0])
+
+    def posterior(self, rows: Tensor, clients: Sequence[int]) -> dict[str, np.ndarray]:
+        """`mu` and `log_variance` [n, d] of the honest posterior; printed, also `pair_mu` [n, P, d] of P single pairs
+        a client, the mean of both orders (NaN where it has fewer)."""
+        q = self.infer(rows, clients)
+        found = {"mu": q.mu.cpu().numpy(), "log_variance": q.log_variance.cpu().numpy()}
+        if self.options.form == "printed":
+            found["pair_mu"] = np.full((len(found["mu"]), SHOWN_PAIRS, self.options.d), np.nan, dtype=np.float32)
+            for i, (_, states) in enumerate(self._contexts(rows, clients)):
+                mu = self._by_comparison(self._parts(rows[i]), states.h[: 2 * SHOWN_PAIRS]).mu
+                found["pair_mu"][i, : len(mu) // 2] = mu.unflatten(0, (-1, 2)).mean(1).cpu().numpy()
+        return found
+
+    def probe(self, rows: Tensor, clients: Sequence[int]) -> dict[str, np.ndarray]:
+        """Pair accuracy on the test fold, n first: `context_accuracy` [n, sizes] with z from `context_marks` pairs
+        instead of all; `linear_accuracy` [n, sizes + 1] (the last: all) of what each client could do alone, see
+        `linear_margins`; printed, also `leaked_accuracy` [n], see `leaked_margins`. `mu` and `log_variance` [n, d] are
+        the posterior that a policy would be told (S1 Algorithm 1, line 17)."""
+        tested = self._current(rows, clients, "test")
+        contexts = self._contexts(rows, clients)
+        by_size = [
+            [
+                self._margins(rows[i], tested[i], self._posterior(rows[i], states, c, size)[0])
+                for size in self.options.context_marks
+            ]
+            for i, (c, states) in enumerate(contexts)
+        ]
+        alone = [[self.linear_margins(c, size) for size in (*self.options.context_marks, 0)] for c in clients]
+        found = {
+            name: np.array([[float(metrics(m)["accuracy"]) for m in own] for own in each])
+            for name, each in (("context_accuracy", by_size), ("linear_accuracy", alone))
+        }
+        if self.options.form == "printed":
+            leaked = [self.leaked_margins(rows[i], states) for i, states in enumerate(tested)]
+            found["leaked_accuracy"] = np.array([float(metrics(m)["accuracy"]) for m in leaked])
+        q = self.infer(rows, clients)
+        return found | {"mu": q.mu.cpu().numpy(), "log_variance": q.log_variance.cpu().numpy()}
+
+    def _drawn(self, client: int, pairs: int, context: int) -> np.ndarray:
+        """Which of a client's training pairs z is inferred from."""
+        if not context or context >= pairs:
+            return np.arange(pairs)
+        return np.sort(stream(self.config.seed, "context", client).permutation(pairs)[:context])
+
+    def linear_margins(self, client: int, context: int) -> Tensor:
+        """Order margins [N, 2], both alike, of a logistic regression on the frozen base's features that the client fits
+        alone to the same context pairs: what needs no federation, and no training but this."""
+        from sklearn.linear_model import LogisticRegression
+
+        states, test = self.states(client, "train"), self.states(client, "test")
+        pairs = self._drawn(client, len(states.h) // 2, context)
+        x, told = (latent.normalized(s.chosen_rejected).cpu().double().numpy() for s in (states, test))
+        x = x[pairs, 0] - x[pairs, 1]
+        model = LogisticRegression(C=10.0, fit_intercept=False, max_iter=1000)
+        model.fit(np.concatenate([x, -x]), np.repeat([1, 0], len(x)))
+        return torch.from_numpy(model.decision_function(told[:, 0] - told[:, 1])).float()[:, None].expand(-1, 2)
+
+    def leaked_margins(self, row: Tensor, states: States) -> Tensor:
+        """Order margins [N, 2] that the printed form seems to reach when z comes from the very pair that is judged, as
+        Algorithm 2's posterior does: its Δh = h_chosen - h_rejected holds the label. A diagnostic of that leak, no
+        accuracy."""
+        parts = self._parts(row)
+        z = self._by_comparison(parts, states.h).mu
+        return order_margins((states.logits + latent.project(parts, z[None])[0]).cpu())
+
+    def margins(self, rows: Tensor, fold: EncodedFold, z: Tensor | None) -> Tensor:
+        assert z is not None
+        return torch.stack([self._margins(row, self._of_pairs(row, fold), z) for row in rows])
+
+    def _of_pairs(self, row: Tensor, fold: EncodedFold) -> States:
+        """What one row reads of any pairs."""
+        adapter = row[None, : self.adapter]
+        (states,) = self._read(adapter if self.options.adapted else None, [fold])
+        if self.options.lora and not self.options.adapted:
+            (logits,) = self.reader.choice_logits(adapter, [fold])
+            states = States(states.h, logits.to(row.device))
+        return states
+
+    def _margins(self, row: Tensor, states: States, z: Tensor) -> Tensor:
+        """Order margins [N, 2] of N pairs, given one z [d] or each pair's own [N, d]."""
+        parts = self._parts(row)
+        out = latent.project(parts, torch.atleast_2d(z)[None])
+        if self.options.form == "printed":
+            both = out[0].repeat_interleave(2, dim=0) if z.dim() == 2 else out[0]  # a pair's two orders
+            return order_margins((states.logits + both).cpu())
+        e = latent.features(parts, states.chosen_rejected[None])
+        shift = weigh(out.expand(-1, e.shape[1], -1), e)[0]  # for the chosen in slot A
+        return order_margins((states.logits + torch.stack([shift, shift.flip(-1)], dim=1).flatten(0, 1)).cpu())
+
+    def _parts(self, row: Tensor) -> dict[str, Tensor]:
+        """The latent modules of one row [D], [1, ...] each."""
+        return self.latent.split(row[None, self.adapter :])
+
+    def _summary(self, parts: dict[str, Tensor], batch: Batch, e: Tensor) -> Tensor:
+        """[n, b, F] what each target's posterior is inferred from: the client's other pairs, never the pair itself nor
+        a reversed or repeated form of it."""
+        if self.options.adapted:  # the batch's own, through the pass that there is
+            f = _signed(e, batch.slots)
+            pairs = [part // 2 for part in batch.parts]
+            there = batch.valid
+        else:
+            pairs = [self._context(batch, c) for c in batch.clients]
+            h = padded([self.states(c, "train").chosen_rejected[p] for c, p in zip(batch.clients, pairs, strict=True)])
+            context = latent.features(parts, h)
+            f = context[:, :, 0] - context[:, :, 1]
+            there = padded([torch.ones(len(p), dtype=torch.bool) for p in pairs]).to(f.device)
+        mask = torch.zeros(*batch.valid.shape, f.shape[1], dtype=torch.bool)
+        for i, (c, own, part) in enumerate(zip(batch.clients, pairs, batch.parts, strict=True)):
+            names = self.pair_names(c)
+            mask[i, : len(part), : len(own)] = torch.from_numpy(names[part // 2][:, None] != names[own][None])
+        return latent.pool(parts, f, mask.to(f.device) & there[:, None])
+
+    def _context(self, batch: Batch, client: int) -> np.ndarray:
+        pairs, wanted = self.reader.clients[client].train.pairs, self.options.context
+        if not wanted or wanted >= pairs:
+            return np.arange(pairs)
+        purpose, *at = batch.at
+        return np.sort(stream(self.config.seed, f"context {purpose}", *at, client).permutation(pairs)[:wanted])
+
+    def states(self, client: int, fold: str) -> States:
+        """Of the frozen base, computed once."""
+        key = (client, fold)
+        if key not in self.frozen:
+            (self.frozen[key],) = self._read(None, self.reader.folds([client], fold))
+        return self.frozen[key]
+
+    def _current(self, rows: Tensor, clients: Sequence[int], fold: str) -> list[States]:
+        """As each row sees it: its own logits where it has an adapter, its own features where they are adapted."""
+        if not self.options.lora:
+            return [self.states(c, fold) for c in clients]
+        folds = self.reader.folds(clients, fold)
+        if self.options.adapted:
+            return self._read(rows[:, : self.adapter], folds)
+        logits = self.reader.choice_logits(rows[:, : self.adapter], folds)
+        return [States(self.states(c, fold).h, own.to(rows.device)) for c, own in zip(clients, logits, strict=True)]
+
+    def _read(self, rows: Tensor | None, folds: Sequence[EncodedFold]) -> list[States]:
+        """Stacked, in batches of similar length; rows None: the frozen base, of one fold."""
+        reader, width = self.reader, self.reader.selector.model.config.hidden_size
+        h = [torch.empty(2 * fold.pairs, 2, width, device=reader.device) for fold in folds]
+        logits = [torch.empty(2 * fold.pairs, 2, device=reader.device) for fold in folds]
+        with torch.no_grad():
+            for parts, ids, lengths, _ in reader.passes(folds):
+                choices, states = reader.selector.read(rows, ids, lengths, reader.spans(folds, parts, ids))
+                for i, part in enumerate(parts):
+                    logits[i][part], h[i][part] = choices[i, : len(part)], states[i, : len(part)]
+                    if self.options.responses == "apart" and len(part):
+                        h[i][part] = self._apart(None if rows is None else rows[i : i + 1], folds[i], part)
+        return [States(*both) for both in zip(h, logits, strict=True)]
+
+    def _apart(self, row: Tensor | None, data: EncodedFold, part: np.ndarray) -> Tensor:
+        """[b, 2, H] each response after its own prompt, outside the comparison: the text up to where A begins, then
+        the response. The same in both slots."""
+        texts = []
+        for j in part:
+            tokens = data.tokens[data.offsets[j] : data.offsets[j + 1]]
+            a, a_end, b, b_end = data.spans[j]
+            texts += [np.concatenate([tokens[:a], tokens[a:a_end]]), np.concatenate([tokens[:a], tokens[b:b_end]])]
+        lengths = np.array([len(t) for t in texts])
+        ids = np.full((len(texts), lengths.max()), self.reader.selector.pad, dtype=np.int64)
+        for i, text in enumerate(texts):
+            ids[i, : len(text)] = text
+        hidden = self.reader.selector.hidden(row, self.reader.tensor(ids)[None])
+        last = hidden[0, torch.arange(len(texts)), torch.from_numpy(lengths - 1)]
+        return last.float().view(len(part), 2, -1)
+
+    def pair_names(self, client: int) -> np.ndarray:
+        """int64 [N] equal for pairs of the same two texts, whichever was chosen."""
+        if client not in self.names:
+            fold = self.reader.clients[client].train
+            both = [fold.tokens[fold.offsets[j] : fold.offsets[j + 1]].tobytes() for j in range(2 * fold.pairs)]
+            names = [
+                hashlib.blake2b(b"".join(sorted(both[2 * i : 2 * i + 2])), digest_size=8) for i in range(fold.pairs)
+            ]
+            self.names[client] = np.array([int.from_bytes(name.digest(), "little", signed=True) for name in names])
+        return self.names[client]
+
+
+def weigh(out: Tensor, e: Tensor) -> Tensor:
+    """w(z) · (e_A - e_B) / √F as a shift of both logits, half up and half down: [n, b, F], [n, b, 2, F] -> [n, b,
+    2]."""
+    difference = (out * (e[..., 0, :] - e[..., 1, :])).sum(-1) / out.shape[-1] ** 0.5
+    return torch.stack([difference, -difference], dim=-1) / 2
+
+
+def _signed(h: Tensor, slots: Tensor) -> Tensor:
+    """Chosen minus rejected of comparisons: [n, b, 2, X] (A, B), slots [n, b] -> [n, b, X]."""
+    difference = h[..., 0, :] - h[..., 1, :]
+    return torch.where((slots == 0)[..., None], difference, -difference)
 
 
 def reparameterize(mu: Tensor, log_variance: Tensor, noise: Tensor) -> Tensor:

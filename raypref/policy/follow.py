@@ -12,7 +12,6 @@ adapter/             the same policy as a PEFT folder, Z-TO-EMBEDDING beside it
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import time
 from collections.abc import Callable
@@ -21,26 +20,14 @@ from typing import Any
 
 import torch
 
-from raypref.config import RunConfig, to_dict
+from raypref.config import RunConfig, registry, to_dict
+from raypref.config.identity import policy_key
 from raypref.models.peft_io import export_peft
 from raypref.models.policy import Z_TO_EMBEDDING, layout_of
 from raypref.policy import job
 from raypref.policy.answers import FILE as RESPONSES
 from raypref.policy.task import Task
 from raypref.tools import checkpoint
-
-WHERE = ("backend", "gpus_per_worker", "cpus_per_worker", "engine", "zero_stage")
-"""Fields of `rlhf` that change where work runs, not what is computed beyond rounding."""
-
-
-def policy_key(config: RunConfig) -> str:
-    """Eight hex digits that name what stage 2 computes after a stage-1 run of this configuration."""
-    value = to_dict(config)
-    rlhf = {name: v for name, v in value["rlhf"].items() if name not in WHERE}
-    if config.objective == "dpo":  # nothing left to train
-        rlhf = {name: rlhf[name] for name in ("temperature", "top_p", "max_new_tokens", "samples", "generation_batch")}
-    text = json.dumps([config.key, value["dpo"], rlhf], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def follow(
@@ -115,5 +102,5 @@ def round_to(seconds: float) -> float:
 def configured(config: RunConfig, wanted: RunConfig) -> RunConfig:
     """A stage-1 run's configuration with the sections of stage 2 that are wanted; how FedDPO's policy was trained
     stands."""
-    dpo = config.dpo if config.objective == "dpo" else wanted.dpo
-    return dataclasses.replace(config, dpo=dpo, rlhf=wanted.rlhf)
+    trained = registry.objective(config.objective).is_policy
+    return dataclasses.replace(config, dpo=config.dpo if trained else wanted.dpo, rlhf=wanted.rlhf)

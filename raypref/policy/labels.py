@@ -15,7 +15,7 @@ from torch import Tensor
 from raypref.clients.worker import Worker
 from raypref.data.encode import Counts, EncodedFold, concatenate, encode_pairs
 from raypref.data.federation import Pair
-from raypref.objectives.choice import order_margins, pair_margins
+from raypref.objectives.choice import pair_margins
 
 FILLER = Pair("a", "b", "c")
 """Stands in for a pair that cannot be compared, so that every process judges equally many."""
@@ -64,7 +64,7 @@ class Given(Compared):
     ) -> tuple[Tensor, Tensor]:
         assert z is not None
         fold, fit = self.encode(prompts, first, second)
-        m = pair_margins(self.worker.loss.judge(self.row, fold, z.to(self.row)))
+        m = pair_margins(self.worker.margins(self.row[None], fold, z.to(self.row))[0])
         return m, fit & torch.isfinite(m) & (m != 0)
 
 
@@ -82,6 +82,5 @@ class Voted(Compared):
     ) -> tuple[Tensor, Tensor]:
         """The margin is votes for the first less votes for the second, over U."""
         fold, fit = self.encode(prompts, first, second)
-        logits = self.worker.choice_logits(self.rows, [fold] * len(self.rows))
-        m = pair_margins(torch.stack([order_margins(one) for one in logits])).sign().mean(0)
+        m = pair_margins(self.worker.margins(self.rows, fold)).sign().mean(0)
         return m, fit & (m != 0)

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from raypref.algorithms.base import Prior, State
 from raypref.clients.seen import unseen
-from raypref.config import RunConfig, UserError
-from raypref.data.encode import choice_tokens
+from raypref.config import RunConfig, UserError, registry
 from raypref.data.federation import Federation
 from raypref.data.load import load
 from raypref.models.identity import check_base
-from raypref.models.latent import row_layout
 from raypref.models.selector import load_tokenizer, pad_id
+from raypref.objectives.base import row_layout
 from raypref.tools import checkpoint
 from raypref.tools.rng import stream
 
@@ -57,8 +57,8 @@ class Task:
     """Clients that took no part in stage 1."""
     z: np.ndarray | None = None
     """float32 [C, d] the mean of each client's own posterior, as the client sent it; None without a latent."""
-    mixture: tuple[np.ndarray, np.ndarray] | None = field(default=None)
-    """float32 [P, d] twice: mean and variance of the components of the mixture prior; None without one."""
+    mixture: Prior | None = field(default=None)
+    """What z is drawn from in training; None: the clients' z are taken."""
 
     @property
     def d(self) -> int:
@@ -67,7 +67,7 @@ class Task:
     @property
     def trains(self) -> bool:
         """Whether there is anything left to train: FedDPO's clients have trained the policy already."""
-        return self.config.objective != "dpo"
+        return not registry.objective(self.config.objective).is_policy
 
 
 def gather(folder: Path, config: RunConfig) -> Task:
@@ -85,12 +85,12 @@ def gather(folder: Path, config: RunConfig) -> Task:
     if list(federation.ids) != result["clients"]:
         raise UserError(f"the data changed since {folder} was made; run its stage 1 again")
     away = frozenset(unseen(config, federation.groups, federation.group_of).tolist())
-    choice_ids = () if config.objective == "dpo" else choice_tokens(tokenizer, config.data.template)
+    state = state_of(folder, config)
     return Task(
         config=config,
-        choice_ids=choice_ids,
+        choice_ids=registry.objective(config.objective).choice_ids(tokenizer, config),
         pad=pad_id(tokenizer),
-        rows=selectors(folder, config),
+        rows=selectors(folder, config, state),
         train=prompts_of(federation, "train", [c for c in range(len(federation.ids)) if c not in away]),
         test=chosen_tests(federation, config, away),
         ids=federation.ids,
@@ -98,15 +98,21 @@ def gather(folder: Path, config: RunConfig) -> Task:
         groups=tuple(client.group for client in federation.clients),
         unseen=away,
         z=posteriors(folder, result, config),
-        mixture=mixture(folder, config),
+        mixture=mixture(config, state),
     )
 
 
-def selectors(folder: Path, config: RunConfig) -> np.ndarray:
-    """[U, D]: FedBiscuit's experts; otherwise the initialization, where it is one for all clients."""
-    if config.algorithm == "fedbiscuit":
-        rows = checkpoint.load(folder / "state.safetensors")[0]["theta"]
-    else:
+def state_of(folder: Path, config: RunConfig) -> State:
+    """What the method carried after its last round."""
+    tensors, values = checkpoint.load(folder / "state.safetensors")
+    values.pop("used")
+    return checkpoint.put_together(registry.algorithm(config.algorithm).state, tensors, values)
+
+
+def selectors(folder: Path, config: RunConfig, state: State) -> np.ndarray:
+    """[U, D]: the method's ensemble, where it has one; else the initialization, where it is one for all clients."""
+    rows = registry.algorithm(config.algorithm).selectors(state)
+    if rows is None:
         rows = torch.atleast_2d(checkpoint.load(folder / "initialization.safetensors")[0]["rows"])
         if len(rows) > 1:
             raise UserError(
@@ -120,24 +126,21 @@ def selectors(folder: Path, config: RunConfig) -> np.ndarray:
 
 def posteriors(folder: Path, result: dict[str, Any], config: RunConfig) -> np.ndarray | None:
     """[C, d] as the clients have told them before any local step, the unseen ones included."""
-    if config.objective != "variational":
+    if not registry.objective(config.objective).latent_width(config):
         return None
     if "mu" not in result["probes"]:
         raise UserError(f"{folder} is of an earlier version, which did not keep its clients' z; run its stage 1 again")
     return np.asarray(result["probes"]["mu"], dtype=np.float32)
 
 
-def mixture(folder: Path, config: RunConfig) -> tuple[np.ndarray, np.ndarray] | None:
-    """The statistics of the last cohort, of which the next round's prior would be made (S1 Algorithm 1, lines 12-13).
-
-    Raises `UserError` where `rlhf.z` wants it and the method has none.
-    """
+def mixture(config: RunConfig, state: State) -> Prior | None:
+    """The method's prior of z, where `rlhf.z` wants it. Raises `UserError` where the method has none."""
     if config.rlhf.z != "prior":
         return None
-    tensors, values = checkpoint.load(folder / "state.safetensors")
-    if config.objective != "variational" or not values.get("peers"):
+    prior = registry.algorithm(config.algorithm).prior(state, config)
+    if prior is None:
         raise UserError(f"--rlhf.z prior needs a mixture prior, which {config.algorithm} has not; take fedvpa_gp")
-    return tuple(tensors[name].numpy()[values["peers"]] for name in ("mu", "variance"))  # type: ignore[return-value]
+    return prior  # type: ignore[no-any-return]
 
 
 def prompts_of(federation: Federation, fold: str, clients: Sequence[int]) -> Prompts:

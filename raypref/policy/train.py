@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gumbel_softmax
 
+from raypref.algorithms.base import Prior
 from raypref.clients.worker import Share, Worker
 from raypref.models.layout import initial_row
 from raypref.models.policy import Policy, Sampling
@@ -126,16 +127,14 @@ class Trainer:
         tally.accuracy += float((usable & (towards > 0)).sum())
         tally.tokens += float((spans[:, 1] - spans[:, 0]).sum())
         # A pair without a judgement has no gradient; the mean is over all prompts, so that processes weigh alike.
-        everything = torch.ones_like(usable)
-        return dpo_loss(torch.where(usable, towards, 0.0)[None], everything[None])[0]
+        return dpo_loss(torch.where(usable, towards, 0.0)).mean()
 
     def latents(self, batch: np.ndarray, at: tuple[int, ...]) -> Tensor | None:
         """[b, d] each prompt's z: its client's, or a sample of the mixture prior, a component by Gumbel-softmax."""
         if self.task.mixture is None or self.z is None:
             return None if self.z is None else self.z[torch.from_numpy(self.task.train.client[batch])]
         draw = torch_stream(self.config.seed, "rlhf prior", *at)
-        mean, variance = (torch.from_numpy(part) for part in self.task.mixture)
-        return sample_mixture(mean, variance, len(batch), self.config.variational.tau, draw).to(self.z)
+        return sample_mixture(self.task.mixture, len(batch), draw).to(self.z)
 
     def batches(self, round: int) -> list[np.ndarray]:
         """This process's prompts of each pass of a round: shuffled passes over at most `rlhf.prompts` of them."""
@@ -185,12 +184,13 @@ def keep(folder: Path, row: Tensor, task: Task) -> None:
     checkpoint.save(folder / "row.safetensors", {"row": row, **z}, {"ids": task.ids, "base": task.base})
 
 
-def sample_mixture(mean: Tensor, variance: Tensor, count: int, tau: float, draw: torch.Generator) -> Tensor:
+def sample_mixture(prior: Prior, count: int, draw: torch.Generator) -> Tensor:
     """[count, d] samples of Σ_j w_j N(μ_j, σ_j²) with equal weights: Gumbel-softmax, taken hard, picks a component (S1
-    Eq. 8); mean and variance [P, d]. The clients' own log-weights stay with them."""
+    Eq. 8). The clients' own log-weights stay with them."""
+    mean, variance = torch.from_numpy(prior.mean), torch.from_numpy(prior.variance)
     with torch.random.fork_rng([]):
         torch.manual_seed(int(torch.randint(2**31, (), generator=draw)))
-        chosen = gumbel_softmax(torch.zeros(count, len(mean)), tau=tau, hard=True)
+        chosen = gumbel_softmax(torch.zeros(count, len(mean)), tau=prior.tau, hard=True)
     noise = torch.randn(count, mean.shape[1], generator=draw)
     return chosen @ mean + noise * (chosen @ variance).sqrt()
 

@@ -6,9 +6,14 @@ averaged apart, as both papers do (the mean of products B_c A_c is another thing
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-import torch
-from torch import Tensor
+
+from raypref.tools.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def combine(weights: np.ndarray, rows: Tensor) -> Tensor:

@@ -25,16 +25,15 @@ import numpy as np
 import torch
 
 from raypref.algorithms.base import State
-from raypref.clients.protocol import Personalized, Usage
+from raypref.clients.protocol import Usage
 from raypref.clients.seen import unseen
-from raypref.config import RunConfig, UserError, flatten, read_config, to_dict
+from raypref.clients.work import Personalized
+from raypref.config import RunConfig, UserError, read_config, registry, to_dict
 from raypref.data.encode import EncodedFederation
-from raypref.evaluation import papers
 from raypref.evaluation.curve import adjusted_rand_index
 from raypref.evaluation.latent import Latent
 from raypref.models.identity import base_identity
-from raypref.models.latent import PREFIX
-from raypref.models.layout import Layout
+from raypref.models.layout import BESIDE, Layout
 from raypref.tools import checkpoint, console
 
 
@@ -43,6 +42,7 @@ class Store:
 
     def __init__(self, folder: Path, config: RunConfig) -> None:
         self.folder, self.config = folder, config
+        self.algorithm = registry.algorithm(config.algorithm)
         if (folder / "config.json").exists():
             other = read_config(folder)
             if other.key != config.key:
@@ -55,7 +55,7 @@ class Store:
     def result(self) -> dict[str, Any]:
         return checkpoint.read_json(self.folder / "result.json", "algorithm", "clients")
 
-    def resume(self, kind: type[State], data: str) -> tuple[State | None, Usage, list[int]]:
+    def resume(self, data: str) -> tuple[State | None, Usage, list[int]]:
         """The last saved state, the budget spent by then, and the clients already personalized.
 
         data: the digest of the encoded data; `UserError` where what was saved was trained on other data.
@@ -69,7 +69,7 @@ class Store:
         if (self.folder / "state.safetensors").exists():
             tensors, values = checkpoint.load(self.folder / "state.safetensors")
             used = Usage(**values.pop("used"))
-            state = checkpoint.put_together(kind, tensors, values)
+            state = checkpoint.put_together(self.algorithm.state, tensors, values)
         done = [c for file in self._stacks() for c in checkpoint.load(file)[0]["clients"].tolist()]
         # A round whose line was written but whose state was not will run again and be written again.
         self._rewrite([line for line in self.lines() if state is not None and line["round"] <= state.round])
@@ -77,7 +77,7 @@ class Store:
 
     def started(self, state: State) -> None:
         if not self.lines():
-            self._append({"round": state.round, "assignment": getattr(state, "assignment", None) or None})
+            self._append({"round": state.round, "assignment": self.algorithm.groups(state)})
 
     def round(
         self,
@@ -97,7 +97,7 @@ class Store:
                 "metrics": metrics,
                 "used": dataclasses.asdict(used),
                 "seconds": round(seconds, 3),
-                "assignment": getattr(state, "assignment", None) or None,
+                "assignment": self.algorithm.groups(state),
             }
         )
         tensors, values = checkpoint.take_apart(state)
@@ -107,7 +107,7 @@ class Store:
         checkpoint.save(self.folder / "initialization.safetensors", {"rows": rows}, {})
 
     def personalized(self, done: Personalized, seconds: float) -> None:
-        tensors = {"clients": torch.tensor(done.clients), "rows": done.rows}
+        tensors = {"clients": torch.tensor(done.clients), "rows": torch.from_numpy(done.rows)}
         for fold, curves in done.curves.items():
             tensors |= {f"curves/{fold}/{name}": torch.tensor(values) for name, values in curves.items()}
         for i, c in enumerate(done.clients):
@@ -123,7 +123,7 @@ class Store:
         """The records so far; a last line cut short by a kill is dropped."""
         return checkpoint.read_lines(self.folder / "records.jsonl")
 
-    def finish(self, data: EncodedFederation, weights: str, layout: Layout) -> dict[str, Any]:
+    def finish(self, data: EncodedFederation, layout: Layout) -> dict[str, Any]:
         """Put the personalized stacks together; write and return the result."""
         stacks = [checkpoint.load(file) for file in self._stacks()]
         parts = [tensors for tensors, _ in stacks]
@@ -154,10 +154,9 @@ class Store:
         away = unseen(self.config, data.groups, data.group_of)
         used = next((line["used"] for line in reversed(lines) if "used" in line), dataclasses.asdict(Usage()))
         took = [line["seconds"] for line in lines if "seconds" in line]
-        adapter = sum(s.size for s in layout.segments if not s.name.startswith(PREFIX))
-        policy = self.config.objective == "dpo"
+        adapter = sum(s.size for s in layout.segments if not s.name.startswith(BESIDE))
         result = {
-            "algorithm": papers.label(flatten(to_dict(self.config))) if policy else self.config.algorithm,
+            "algorithm": self.config.algorithm,
             "key": self.config.key,
             "seed": self.config.seed,
             "config": to_dict(self.config),
@@ -167,7 +166,7 @@ class Store:
             "unseen": away.tolist(),
             "assignment": assignment,
             "ari": adjusted_rand_index(assignment, np.delete(data.group_of, away)) if known else None,
-            "weights": weights,
+            "weights": self.algorithm.weights,
             "base": base_identity(self.config.model.base),
             "parameters": {"adapter": adapter, "latent": layout.width - adapter},
             **used,

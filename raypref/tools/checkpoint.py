@@ -116,14 +116,30 @@ def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def take_apart(state: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """A frozen dataclass of tensors and JSON-able values -> (tensors, values)."""
+    """A frozen dataclass of tensors, JSON-able values, and values that say their own tensors (`tensors()`, and
+    `from_tensors` of their class) -> (tensors, values)."""
     from torch import Tensor
 
-    fields = {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
-    tensors = {name: value for name, value in fields.items() if isinstance(value, Tensor)}
-    return tensors, {name: value for name, value in fields.items() if name not in tensors}
+    tensors: dict[str, Tensor] = {}
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(state):
+        value = getattr(state, field.name)
+        if isinstance(value, Tensor):
+            tensors[field.name] = value
+        elif hasattr(value, "tensors"):
+            tensors |= {f"{field.name}/{name}": tensor for name, tensor in value.tensors().items()}
+        else:
+            values[field.name] = value
+    return tensors, values
 
 
 def put_together(kind: type[S], tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> S:
-    """Inverse of `take_apart`."""
-    return kind(**tensors, **values)
+    """Inverse of `take_apart`; the fields that say their own tensors are those whose default does."""
+    fields = {name: tensor for name, tensor in tensors.items() if "/" not in name}
+    nested: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        if "/" in name:
+            field, _, inner = name.partition("/")
+            nested.setdefault(field, {})[inner] = tensor
+    made = {f.name: f.default_factory for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    return kind(**fields, **{name: made[name].from_tensors(parts) for name, parts in nested.items()}, **values)  # type: ignore[union-attr]

@@ -5,7 +5,7 @@ import torch
 
 from raypref.clients.protocol import Trained, Usage
 from raypref.config import RunConfig, override
-from raypref.models.layout import lora_layout
+from raypref.models.layout import initial_row, lora_layout
 
 
 class Rule:
@@ -14,6 +14,7 @@ class Rule:
     layout = lora_layout([("layers.0.q_proj", 2, 2)], 1)
     groups = ("a", "b")
     group_of = np.array([0, 0, 0, 0, 1, 1])
+    keys = np.arange(6)
 
     def __init__(self, sizes=(1, 2, 3, 4, 5, 6)):
         self.sizes = np.array(sizes)
@@ -23,7 +24,10 @@ class Rule:
     def pull(self, c):
         return 1.0 if self.group_of[c] == 0 else -1.0
 
-    def train(self, cohort, rows, round):
+    def start(self):
+        return initial_row(self.layout, 0)
+
+    def train(self, cohort, rows, round, message=None, kept=None):
         cohort = np.sort(np.asarray(cohort))
         start = rows.expand(len(cohort), -1) if rows.dim() == 1 else rows
         self.asked.append(cohort)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from raypref.algorithms.fedvpa_gp import FedVPAGP, FedVPL, FedVPLOrtho, FedVPLPrior
+from raypref.algorithms.fedvpa_gp import FedVPAGP, FedVPL, FedVPLOrtho, FedVPLPrior, VariationalHalf
+from raypref.clients.half import Start
 from raypref.clients.protocol import Trained
 from raypref.config import RunConfig, UserError, override
 from tests.algorithms.rule import Rule
@@ -18,18 +19,22 @@ class Latent(Rule):
     def __init__(self):
         super().__init__()
         self.told = []
+        """A round each: the cohort, what it was sent, and each client's ℓ over the peers before it trained."""
 
-    def train(self, cohort, rows, round, context=None):
-        self.told.append((np.asarray(cohort), context))
+    def train(self, cohort, rows, round, message=None, kept=None):
         done = super().train(cohort, rows, round)
+        start = Start(np.asarray(cohort), torch.zeros(len(cohort), 1), message, kept.of(cohort), self.layout, 1)
+        half = VariationalHalf(config(), start)
+        self.told.append((np.asarray(cohort), message, half.log_weights.detach().numpy().copy()))
+        with torch.no_grad():
+            half.log_weights += torch.from_numpy(1.0 + cohort[:, None])
         sign = np.where(self.group_of[cohort] == 0, 1.0, -1.0)[:, None]
         statistics = {
             "mu": (sign * np.stack([np.ones(len(cohort)), 0.01 * cohort], axis=1)).astype(np.float32),
             "variance": np.repeat(1.0 + cohort[:, None], D, axis=1).astype(np.float32),
         }
-        if len(context.peers):
-            statistics["log_weights"] = context.log_weights + (1 + cohort[:, None]).astype(np.float32)
-        return Trained(done.cohort, done.rows, done.sizes, done.loss, statistics)
+        kept = kept.updated(cohort, half.keep())
+        return Trained(done.cohort, done.rows, done.sizes, done.loss, {}, statistics, kept)
 
 
 def config(**more):
@@ -59,12 +64,12 @@ def test_the_prior_is_made_of_the_previous_cohort():
     """Round 0 has none (the standard Gaussian); round t has the statistics that S^(t-1) sent in round t - 1."""
     clients = Latent()
     run(FedVPAGP(config(), clients), 4)
-    assert clients.told[0][1].peers.size == 0
-    for (before, _), (_, context) in zip(clients.told, clients.told[1:], strict=False):
-        assert context.peers.tolist() == before.tolist()
-        assert np.allclose(context.variance[:, 0], 1 + before)
+    assert clients.told[0][1].about.size == 0
+    for (before, *_), (_, message, _) in zip(clients.told, clients.told[1:], strict=False):
+        assert message.about.tolist() == before.tolist()
+        assert np.allclose(message.shared["variance"][:, 0], 1 + before)
         sign = np.where(clients.group_of[before] == 0, 1, -1)
-        assert np.allclose(context.mean[:, 1], sign * 0.01 * before)
+        assert np.allclose(message.shared["mean"][:, 1], sign * 0.01 * before)
 
 
 def test_peer_weights_are_each_clients_own_and_stay():
@@ -72,11 +77,15 @@ def test_peer_weights_are_each_clients_own_and_stay():
     clients = Latent()
     states = run(FedVPAGP(config(), clients), 8)
     expected = np.zeros((6, 6))
-    for cohort, context in clients.told:
-        told = expected[np.ix_(cohort, context.peers)]
-        assert np.allclose(context.log_weights, told)
-        expected[np.ix_(cohort, context.peers)] = told + 1 + cohort[:, None]
-    assert np.allclose(states[-1].log_weights.numpy(), expected)
+    met = np.zeros((6, 6), dtype=bool)
+    for cohort, message, log_weights in clients.told:
+        known = expected[np.ix_(cohort, message.about)]
+        assert np.allclose(log_weights, known)
+        expected[np.ix_(cohort, message.about)] = known + 1 + cohort[:, None]
+        met[np.ix_(cohort, message.about)] = True
+    for c, arrays in enumerate(states[-1].kept.of(range(6))):
+        assert arrays["peers"].tolist() == np.flatnonzero(met[c]).tolist()  # and of no others: it is sparse
+        assert np.allclose(arrays["log_weights"], expected[c, met[c]])
 
 
 def test_rows_are_averaged_uniformly_whatever_the_sizes():
@@ -95,8 +104,8 @@ def test_labels_come_from_the_means_and_keep_their_names():
     clients = Latent()
     states = run(FedVPAGP(config(), clients), 10)
     before, sampled = [-1] * 6, set()
-    for (cohort, context), state in zip(clients.told, states, strict=True):
-        assert context.labels.tolist() == [before[c] for c in cohort]
+    for (cohort, message, _), state in zip(clients.told, states, strict=True):
+        assert message.each["label"].tolist() == [before[c] for c in cohort]
         sampled |= set(cohort.tolist())
         assert {c for c, label in enumerate(state.assignment) if label >= 0} == sampled
         before = state.assignment
@@ -115,12 +124,12 @@ def test_labels_come_from_the_means_and_keep_their_names():
 def test_ablations_leave_their_part_out(method, prior, labels):
     clients = Latent()
     run(method(config(), clients), 3)
-    _, context = clients.told[-1]
-    assert bool(context.peers.size) == prior and (context.labels is not None) == labels
+    _, message, _ = clients.told[-1]
+    assert bool(message.shared) == prior and ("label" in message.each) == labels
 
 
 def test_the_choice_objective_is_refused_and_too_many_prototypes():
     with pytest.raises(UserError, match="--objective variational"):
-        FedVPAGP(config(objective="choice"), Latent())
+        FedVPAGP.check(config(objective="choice"))
     with pytest.raises(UserError, match=r"variational\.M is 3 but variational\.d is 2"):
         FedVPAGP(config(**{"variational.M": 3}), Latent())

@@ -4,7 +4,9 @@ import pytest
 import torch
 
 from raypref.algorithms import ALGORITHMS
+from raypref.config import registry
 from raypref.models.peft_io import export_peft
+from raypref.objectives.dpo import DPO
 from tests.algorithms.rule import Rule, config
 
 TAKE_IT = [a for a in ALGORITHMS if a != "soft_fl" and not a.startswith("fedvp")]
@@ -13,10 +15,11 @@ TAKE_IT = [a for a in ALGORITHMS if a != "soft_fl" and not a.startswith("fedvp")
 @pytest.mark.parametrize("algorithm", TAKE_IT)
 def test_every_policy_starts_from_the_given_adapter(algorithm, tmp_path):
     clients = Rule()
+    clients.start = lambda: DPO.start(told, clients.layout)
     row = torch.arange(1.0, clients.layout.width + 1)
     told = config(algorithm, objective="dpo", dpo__start=str(tmp_path))
     export_peft(tmp_path, row, clients.layout, told.model)
-    made = ALGORITHMS[algorithm](told, clients)
+    made = registry.algorithm(algorithm)(told, clients)
     state = made.init()
     rows = [made.initialization(state), *(getattr(state, name) for name in ("theta", "phi") if hasattr(state, name))]
     for tensor in rows:

@@ -6,12 +6,12 @@ import torch
 from torch.autograd import forward_ad
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from raypref.clients.diagnosis import diagnose, full_gradient
 from raypref.clients.pool import InProcess
 from raypref.config import ModelConfig, override
 from raypref.experiment import loop as experiment
 from raypref.models.layout import initial_row
 from raypref.models.selector import ARCHITECTURES, Selector
+from raypref.objectives import diagnostics
 from raypref.objectives.choice import pair_margins
 
 STACK = [1, 4, 8]
@@ -20,6 +20,16 @@ STACK = [1, 4, 8]
 @pytest.fixture(scope="module")
 def worker(tiny):
     return InProcess(experiment.prepare(tiny)).worker  # with LoRA dropout: no diagnosis may see it
+
+
+def full_gradient(worker, clients, rows):
+    reader = worker.reader
+    return diagnostics.full_gradient(reader, reader.folds(clients, "train"), rows, worker.config.optim.batch_size)
+
+
+def diagnose(worker, clients, rows, eta):
+    train, test = (worker.reader.folds(clients, name) for name in ("train", "test"))
+    return diagnostics.diagnose(worker.reader, train, test, rows, eta, worker.config.optim.batch_size)
 
 
 def rows_of(worker, n):
@@ -31,9 +41,9 @@ def rows_of(worker, n):
 
 def plain_loss(worker, client, row):
     """L_c over all comparisons in one pass, with a loss of torch."""
-    fold = worker.clients[client].train
+    fold = worker.reader.clients[client].train
     everything = np.arange(2 * fold.pairs)
-    ids, lengths, _ = worker._batch([fold], [everything])
+    ids, lengths, _ = worker.reader.batch([fold], [everything])
     logits = worker.selector.choice_logits(row, ids, lengths)
     return torch.nn.functional.cross_entropy(logits[0], torch.from_numpy(everything % 2))
 
@@ -60,11 +70,11 @@ def test_headroom_is_the_central_difference(worker, diagnosis):
     has none of that order."""
     rows = rows_of(worker, 3)
     step = 0.1 * full_gradient(worker, STACK, rows)
-    test = [worker.clients[c].test for c in STACK]
+    test = [worker.reader.clients[c].test for c in STACK]
 
     def D(e):
         forth, back = (
-            [pair_margins(m) for m in worker.loss.order_margins(rows + s * step, STACK, "test")] for s in (-e, e)
+            [pair_margins(m) for m in worker.objective.order_margins(rows + s * step, STACK, "test")] for s in (-e, e)
         )
         return [(f - b).double().numpy() / (2 * e) for f, b in zip(forth, back, strict=True)]
 

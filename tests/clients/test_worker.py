@@ -6,12 +6,14 @@ import torch
 
 from raypref.clients.pool import InProcess
 from raypref.clients.protocol import Placement
-from raypref.clients.worker import LocalTraining, comparisons
+from raypref.clients.worker import comparisons
 from raypref.config import override
 from raypref.experiment import loop as experiment
 from raypref.models.layout import initial_row
+from raypref.objectives.base import Loss
 from raypref.objectives.choice import choice_loss
 from raypref.tools.rng import stream
+from tests.clients.local import training
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +34,7 @@ def test_stacked_is_one_at_a_time(tiny, dropout):
     stack = [1, 4, 8]
 
     def first_gradient(clients, rows):
-        local = LocalTraining(pool.worker, clients, rows, "train", 0, 3, 1e-3)
+        local = training(pool.worker, clients, rows, 3, 1e-3)
         local.advance(1)
         gradient = local.rows.grad.clone()
         local.advance(2)
@@ -48,7 +50,7 @@ def test_stacked_is_one_at_a_time(tiny, dropout):
 def test_one_client_is_plain_training(pool):
     """Against a loop written out here: AdamW of torch on one row, the same batches."""
     config = pool.config
-    fold = pool.worker.clients[2].train
+    fold = pool.worker.reader.clients[2].train
     row = start(pool, 1).requires_grad_()
     optimizer = torch.optim.AdamW([row], lr=config.optim.learning_rate, betas=(0.9, 0.95), weight_decay=0.0)
     draw = stream(config.seed, "train", 5, 2)
@@ -68,12 +70,9 @@ def test_one_client_is_plain_training(pool):
 
 def test_uneven_batches_in_a_stack(pool):
     """A client with fewer pairs than the batch uses them all; its neighbours' padding never enters its loss."""
-    logits = torch.randn(2, 4, 2)
+    losses = choice_loss(torch.randn(2, 4, 2), torch.zeros(2, 4, dtype=torch.long))
     valid = torch.tensor([[True] * 4, [True, True, False, False]])
-    slots = torch.zeros(2, 4, dtype=torch.long)
-    assert torch.allclose(
-        choice_loss(logits, slots, valid)[1], choice_loss(logits[1:, :2], slots[:1, :2], valid[1:, :2])[0]
-    )
+    assert torch.allclose(Loss({"choice": losses}, valid).by_client()["choice"][1], losses[1, :2].mean())
 
 
 def test_batches_pass_over_all_pairs_in_both_orders():

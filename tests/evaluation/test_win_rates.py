@@ -5,14 +5,15 @@ from dataclasses import replace
 import pytest
 from matplotlib.container import BarContainer
 
-from raypref.config import RunConfig, flatten, override, to_dict
+from raypref.config import RLHFConfig, RunConfig, flatten, override, to_dict
+from raypref.config.fields import of_part
+from raypref.config.identity import policy_key
 from raypref.evaluation import paired, win_rates
 from raypref.evaluation.tables import markdown
-from raypref.policy import follow
 from tests.evaluation.made import judgement, policy, section
 from tests.evaluation.test_papers import cells
 
-DPO = {"algorithm": "fedavg", "objective": "dpo"}
+DPO = {"algorithm": "feddpo", "objective": "dpo"}
 GP = {"algorithm": "fedvpa_gp", "objective": "variational"}
 VPL = {"algorithm": "fedvpl", "objective": "variational"}
 FIFTY = {"data.group_sizes": (25, 25), "federation.cohort": 10}
@@ -85,11 +86,11 @@ def test_how_a_policy_is_asked_tells_even_feddpos_apart(key):
     """What names a policy and what families are made by agree on which fields have a part in it."""
     dpo = override(RunConfig(), DPO)
     twice = 2 * flatten(to_dict(dpo))[key]
-    assert follow.policy_key(override(dpo, {key: twice})) != follow.policy_key(dpo)
+    assert policy_key(override(dpo, {key: twice})) != policy_key(dpo)
     assert policy(ALL, ALL, **DPO).identity() != policy(ALL, ALL, **DPO, **{key: twice}).identity()
-    assert follow.policy_key(override(dpo, {"rlhf.rounds": 7})) == follow.policy_key(dpo)
+    assert policy_key(override(dpo, {"rlhf.rounds": 7})) == policy_key(dpo)
     assert policy(ALL, ALL, **DPO).identity() == policy(ALL, ALL, **DPO, **{"rlhf.rounds": 7}).identity()
-    assert win_rates.WHERE == follow.WHERE
+    assert of_part(RLHFConfig, "where") == win_rates.WHERE
 
 
 def test_one_table_has_one_judge():

@@ -8,10 +8,10 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from raypref.config import ModelConfig, RunConfig, UserError, override
 from raypref.models.identity import base_identity
-from raypref.models.latent import row_layout
 from raypref.models.layout import initial_row
 from raypref.models.peft_io import export_peft, import_peft
 from raypref.models.selector import ARCHITECTURES, Selector, load_selector
+from raypref.objectives.base import row_layout
 
 SMALL = {
     "vocab_size": 64,

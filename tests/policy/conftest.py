@@ -10,9 +10,9 @@ import torch
 
 from raypref.config import override
 from raypref.data.encode import choice_tokens
-from raypref.models.latent import row_layout
 from raypref.models.layout import initial_row
 from raypref.models.selector import load_tokenizer, pad_id
+from raypref.objectives.base import row_layout
 from raypref.policy.task import Prompts, Task
 
 TEXTS = ("How do I sleep?", "What is rain?", "Name a book.", "Why is the sky blue?", "How to cook?", "Tell of cats.")

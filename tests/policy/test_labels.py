@@ -65,7 +65,9 @@ def test_an_ensemble_votes():
     m, usable = Voted(worker, tokenizer, rows)(PROMPTS, FIRST, SECOND, None)
     fold = encode_pairs([Pair(*texts) for texts in zip(PROMPTS, FIRST, SECOND, strict=True)], tokenizer, "short", 512,
                         Counts())  # fmt: skip
-    votes = torch.stack([pair_margins(order_margins(worker.choice_logits(row[None], [fold])[0])) for row in rows])
+    votes = torch.stack(
+        [pair_margins(order_margins(worker.reader.choice_logits(row[None], [fold])[0])) for row in rows]
+    )
     expected = ((votes > 0).sum(0) - (votes < 0).sum(0)) / 3
     torch.testing.assert_close(m, expected.float())
     assert usable.all() and (m.abs() >= 0.33).all()  # three cannot tie

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from raypref.algorithms.base import State
 from raypref.config import UserError, override
 from raypref.data.federation import Pair
 from raypref.data.load import load
@@ -106,7 +107,7 @@ def test_z_is_what_the_clients_told_and_the_prior_is_the_last_cohorts(stage1):
     probes = json.loads((folder / "result.json").read_text())["probes"]
     task = gather(folder, override(config, {"rlhf.z": "prior"}))
     np.testing.assert_allclose(task.z, np.array(probes["mu"]), rtol=1e-6)
-    assert task.mixture[0].shape == task.mixture[1].shape == (2, 4)  # a cohort of two
+    assert task.mixture.mean.shape == task.mixture.variance.shape == (2, 4)  # a cohort of two
 
 
 def test_what_cannot_be_followed_is_refused(stage1, tmp_path):
@@ -114,9 +115,9 @@ def test_what_cannot_be_followed_is_refused(stage1, tmp_path):
     with pytest.raises(UserError, match="data changed"):
         gather(folder, override(config, {"data.group_sizes": (4, 3)}))
     with pytest.raises(UserError, match="needs a mixture prior"):
-        tasks.mixture(folder, override(config, {"rlhf.z": "prior", "objective": "choice"}))
+        tasks.mixture(override(config, {"rlhf.z": "prior", "algorithm": "fedavg"}), State(round=1))
     with pytest.raises(UserError, match="do not fit"):
-        tasks.selectors(folder, override(config, {"variational.features": 9}))
+        tasks.selectors(folder, override(config, {"variational.features": 9}), tasks.state_of(folder, config))
 
 
 def test_a_model_for_each_client_is_no_reward(tiny, tmp_path):

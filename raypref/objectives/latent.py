@@ -11,30 +11,20 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-from torch.nn.functional import layer_norm, relu
+from raypref.models.layout import BESIDE, Segment
+from raypref.objectives.base import Posterior
+from raypref.tools.lazy import torch
 
-from raypref.config import RunConfig, VariationalConfig
-from raypref.models.layout import Layout, Segment
-from raypref.models.selector import base_layout, load_architecture
+if TYPE_CHECKING:
+    from torch import Tensor
 
-PREFIX = "latent."
-PROTOTYPES = f"{PREFIX}prototypes"
+    from raypref.objectives.variational import VariationalConfig
+
+PROTOTYPES = f"{BESIDE}prototypes"
 PROJECTION = (64, 32)
 """Widths of f_θ, an MLP d -> 64 -> 32 -> out (S1 4.4, Table 4)."""
-
-
-@dataclass(frozen=True)
-class Posterior:
-    """q(z | ·) = N(μ, diag σ²) of n clients, S each."""
-
-    mu: Tensor
-    """[n, S, d]"""
-    log_variance: Tensor
-    """[n, S, d], capped."""
 
 
 def latent_segments(hidden: int, config: VariationalConfig) -> tuple[Segment, ...]:
@@ -47,13 +37,13 @@ def latent_segments(hidden: int, config: VariationalConfig) -> tuple[Segment, ..
     segments = []
     for name, sizes in widths.items():
         for i, (wide, narrow) in enumerate(itertools.pairwise(sizes)):
-            segments.append(Segment(f"{PREFIX}{name}.{i}.weight", (narrow, wide), "uniform"))
-            segments.append(Segment(f"{PREFIX}{name}.{i}.bias", (narrow,)))
+            segments.append(Segment(f"{BESIDE}{name}.{i}.weight", (narrow, wide), "uniform"))
+            segments.append(Segment(f"{BESIDE}{name}.{i}.bias", (narrow,)))
     if config.linear and config.form == "conditioned":
-        segments.append(Segment(f"{PREFIX}extractor.linear", (F, hidden), "orthonormal" if hidden >= F else "uniform"))
-        segments.append(Segment(f"{PREFIX}linear", (d, F), "orthonormal" if d <= F else "uniform"))
+        segments.append(Segment(f"{BESIDE}extractor.linear", (F, hidden), "orthonormal" if hidden >= F else "uniform"))
+        segments.append(Segment(f"{BESIDE}linear", (d, F), "orthonormal" if d <= F else "uniform"))
     if config.pooling == "attention":
-        segments.append(Segment(f"{PREFIX}attention", (F,)))
+        segments.append(Segment(f"{BESIDE}attention", (F,)))
     segments.append(Segment(PROTOTYPES, (config.M, d), "orthonormal", config.scale))
     return tuple(segments)
 
@@ -61,9 +51,9 @@ def latent_segments(hidden: int, config: VariationalConfig) -> tuple[Segment, ..
 def mlp(parts: Mapping[str, Tensor], name: str, x: Tensor) -> Tensor:
     """[n, S, in] -> [n, S, out] through n clients' layers, ReLU between them."""
     layer = 0
-    while f"{PREFIX}{name}.{layer}.weight" in parts:
-        x = relu(x) if layer else x
-        weight, bias = (parts[f"{PREFIX}{name}.{layer}.{kind}"] for kind in ("weight", "bias"))
+    while f"{BESIDE}{name}.{layer}.weight" in parts:
+        x = torch.relu(x) if layer else x
+        weight, bias = (parts[f"{BESIDE}{name}.{layer}.{kind}"] for kind in ("weight", "bias"))
         x = torch.baddbmm(bias[:, None], x, weight.mT)
         layer += 1
     return x
@@ -71,7 +61,7 @@ def mlp(parts: Mapping[str, Tensor], name: str, x: Tensor) -> Tensor:
 
 def normalized(h: Tensor) -> Tensor:
     """Hidden states [..., H] at mean 0 and variance 1 each."""
-    return layer_norm(h, h.shape[-1:])
+    return torch.nn.functional.layer_norm(h, h.shape[-1:])
 
 
 def features(parts: Mapping[str, Tensor], h: Tensor) -> Tensor:
@@ -79,41 +69,31 @@ def features(parts: Mapping[str, Tensor], h: Tensor) -> Tensor:
     extracted."""
     flat = normalized(h).flatten(1, -2)
     e = mlp(parts, "extractor", flat)
-    if f"{PREFIX}extractor.linear" in parts:
-        e = e + torch.bmm(flat, parts[f"{PREFIX}extractor.linear"].mT)
+    if f"{BESIDE}extractor.linear" in parts:
+        e = e + torch.bmm(flat, parts[f"{BESIDE}extractor.linear"].mT)
     return e.unflatten(1, h.shape[1:-1])
 
 
 def encode(parts: Mapping[str, Tensor], f: Tensor, most: float) -> Posterior:
     """Features of differences [n, S, F] -> their posteriors, log σ² capped at `most` (S1 4.1)."""
     mu, log_variance = mlp(parts, "encoder", f).chunk(2, dim=-1)
-    if f"{PREFIX}linear" in parts:
-        mu = mu + torch.bmm(f, parts[f"{PREFIX}linear"].mT)
+    if f"{BESIDE}linear" in parts:
+        mu = mu + torch.bmm(f, parts[f"{BESIDE}linear"].mT)
     return Posterior(mu, torch.clamp(log_variance, max=most))
 
 
 def project(parts: Mapping[str, Tensor], z: Tensor) -> Tensor:
     """f_θ(z): [n, S, d] -> [n, S, 2] (printed) or w(z) [n, S, F] (conditioned)."""
     out = mlp(parts, "projection", z)
-    return out + torch.bmm(z, parts[f"{PREFIX}linear"]) if f"{PREFIX}linear" in parts else out
+    return out + torch.bmm(z, parts[f"{BESIDE}linear"]) if f"{BESIDE}linear" in parts else out
 
 
 def pool(parts: Mapping[str, Tensor], f: Tensor, mask: Tensor) -> Tensor:
     """Differences of context pairs [n, K, F] -> one summary [n, S, F] a target: the mean over those that `mask` [n, S,
     K] lets through, weighed by attention where the row has a query; zero where none is."""
     scores = torch.zeros_like(f[..., 0])
-    if f"{PREFIX}attention" in parts:
-        scores = torch.bmm(f, parts[f"{PREFIX}attention"][..., None])[..., 0] / math.sqrt(f.shape[-1])
+    if f"{BESIDE}attention" in parts:
+        scores = torch.bmm(f, parts[f"{BESIDE}attention"][..., None])[..., 0] / math.sqrt(f.shape[-1])
     scores = scores[:, None].expand(mask.shape).masked_fill(~mask, -torch.inf)
     weights = torch.nan_to_num(torch.softmax(scores, dim=-1))  # nan: nothing to look at
     return torch.bmm(weights, f)
-
-
-def row_layout(config: RunConfig) -> Layout:
-    """What a client trains: the LoRA adapter, or with the variational objective the latent modules and, as `lora` says,
-    the adapter before them. From the architecture alone: no weight is read."""
-    adapter = base_layout(config.model)
-    if config.objective != "variational":
-        return adapter
-    latent = latent_segments(load_architecture(config.model.base).hidden_size, config.variational)
-    return Layout((*adapter.segments, *latent) if config.variational.lora else latent)

@@ -1,0 +1,91 @@
+"""The client's half of an algorithm: what it does at its clients beside the objective's loss.
+
+An algorithm names its half as `client`; the worker makes one for each stretch of local training of a round. The default
+adds nothing, which is FedAvg's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from raypref.models.layout import Layout
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from raypref.clients.kept import Arrays
+    from raypref.config import RunConfig
+    from raypref.objectives.base import Batch, Loss
+
+
+@dataclass(frozen=True)
+class Message:
+    """What a server sends a cohort of n clients beside their rows."""
+
+    shared: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """By name: the same for every client."""
+    each: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """By name: n first, a client's own."""
+    about: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    """int64 [P] `Clients.keys` of the clients that `shared` is about; an address, and no part of `nbytes`."""
+
+    def of(self, index: np.ndarray) -> Message:
+        """To these of the n clients only."""
+        return replace(self, each={name: values[index] for name, values in self.each.items()})
+
+    def nbytes(self, n: int) -> int:
+        """Bytes sent to n clients."""
+        return n * sum(v.nbytes for v in self.shared.values()) + sum(v.nbytes for v in self.each.values())
+
+
+@dataclass(frozen=True)
+class Start:
+    """A stretch of local training of n clients before its first step."""
+
+    clients: np.ndarray
+    """int64 [n] `Clients.keys` of the clients."""
+    rows: Tensor
+    """[n, D] what they start from."""
+    message: Message
+    kept: Sequence[Arrays]
+    """[n] what each keeps from earlier rounds; {} at its first."""
+    layout: Layout
+    steps: int
+    """τ"""
+
+
+class ClientHalf:
+    """One stretch of n clients; everything that it does is stacked, n first."""
+
+    def __init__(self, config: RunConfig, start: Start) -> None:
+        self.config, self.start = config, start
+
+    def trained(self) -> list[dict[str, Any]]:
+        """Tensors of the clients' own that are trained beside the rows, as AdamW's parameter groups: {"params":
+        [tensor], "lr": …}."""
+        return []
+
+    def loss(self, rows: Tensor, batch: Batch, loss: Loss) -> Loss:
+        """The loss of a step, given the objective's: with further parts, or with others in their place."""
+        return loss
+
+    def gradient(self, gradient: Tensor) -> Tensor:
+        """The gradient [n, D] that AdamW is given, given the loss's own."""
+        return gradient
+
+    def report(self) -> dict[str, np.ndarray]:
+        """What each client sends to the server beside its row, n first, after the last step."""
+        return {}
+
+    def keep(self) -> list[Arrays]:
+        """[n] what each client keeps for its next round, {} for nothing new."""
+        return [{} for _ in self.start.clients]
+
+    @classmethod
+    def reports(cls, config: RunConfig) -> Mapping[str, tuple[int, ...]]:
+        """Name -> shape of one client's float32 part of `report`, for forecasts."""
+        return {}

@@ -1,0 +1,73 @@
+"""Methods and objectives by name, loaded when they are first asked for.
+
+`raypref.algorithms.ALGORITHMS` and `raypref.objectives.OBJECTIVES` map a name to `module:Class`. Modules that
+RAYPREF_PLUGINS names (`my_methods` or several, with commas) are imported first and may add lines of their own, so that
+a method can live outside this package; a cluster's workers are told the same.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from raypref.tools.errors import UserError, nearest
+
+PLUGINS = "RAYPREF_PLUGINS"
+"""Environment variable: modules to import, with commas between them."""
+
+
+def algorithms() -> Mapping[str, str]:
+    """Name -> `module:Class` of every method, in the order in which tables show them."""
+    import_plugins()
+    return importlib.import_module("raypref.algorithms").ALGORITHMS
+
+
+def objectives() -> Mapping[str, str]:
+    """Name -> `module:Class` of every objective, in the order in which tables show them."""
+    import_plugins()
+    return importlib.import_module("raypref.objectives").OBJECTIVES
+
+
+def algorithm(name: str) -> Any:
+    """The class of a method (`raypref.algorithms.base.Algorithm`). Raises `UserError` where there is none."""
+    known = algorithms()
+    if name not in known:
+        raise UserError(f"unknown algorithm {name!r}{nearest(name, known)}")
+    return _load(known[name])
+
+
+def objective(name: str) -> Any:
+    """The class of an objective (`raypref.objectives.base.Objective`). Raises `UserError` where there is none."""
+    known = objectives()
+    if name not in known:
+        raise UserError(f"unknown objective {name!r}{nearest(name, known)}")
+    return _load(known[name])
+
+
+def sections() -> dict[str, type]:
+    """Section -> its dataclass, of the parameters of every objective and every method."""
+    every: dict[str, type] = {}
+    for reference in (*algorithms().values(), *objectives().values()):
+        for name, kind in _load(reference).parameters.items():
+            if every.setdefault(name, kind) is not kind:
+                raise TypeError(f"{reference}: the section {name} is {every[name].__qualname__}'s already")
+    return every
+
+
+@functools.cache
+def import_plugins() -> None:
+    """Import what RAYPREF_PLUGINS names, once. Raises `UserError` for what cannot be imported."""
+    for name in filter(None, map(str.strip, os.environ.get(PLUGINS, "").split(","))):
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            raise UserError(f"{PLUGINS} names {name!r}, which cannot be imported: {error}") from error
+
+
+@functools.cache
+def _load(reference: str) -> Any:
+    module, _, name = reference.partition(":")
+    return getattr(importlib.import_module(module), name)

@@ -1,0 +1,206 @@
+"""What an objective is: what clients minimise, from the words of a pair to the numbers that are read off.
+
+A new objective is one file with a class of this shape and a line in `raypref.objectives.OBJECTIVES`. Its parameters
+stand in that file, too, and are read without torch; it is made once a worker, over the clients that the worker holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from raypref.config import registry
+from raypref.data.encode import EncodedFold, Encoding, choice_tokens
+from raypref.models.layout import Layout, initial_row
+from raypref.tools.lazy import torch
+from raypref.tools.rng import torch_stream
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from raypref.config import RunConfig
+    from raypref.models.reader import Reader
+    from raypref.models.selector import Dropout
+
+
+class Batch(NamedTuple):
+    """One step's sequences of n clients, padded to one shape."""
+
+    clients: Sequence[int]
+    parts: Sequence[np.ndarray]
+    """[n] indices into each client's training fold, as `Objective.sequences` gave them."""
+    ids: Tensor
+    """[n, b, L]"""
+    lengths: Tensor
+    """[n, b]"""
+    valid: Tensor
+    """[n, b] bool."""
+    dropout: Dropout | None
+    seed: int
+    at: tuple[str, int, int]
+    """Purpose, round and step: what the step's other randomness is keyed by, beside the client."""
+
+    @property
+    def slots(self) -> Tensor:
+        """[n, b] of comparisons: 0 where the chosen response is in slot A."""
+        slots = torch.zeros_like(self.lengths)
+        for i, part in enumerate(self.parts):
+            slots[i, : len(part)] = torch.from_numpy(part % 2)
+        return slots
+
+    def draw(self, what: str, shape: Sequence[int], fill: Callable[[Tensor, Any], Tensor]) -> Tensor:
+        """[n, *shape] noise, each client's own whoever shares the pass. fill: (tensor, generator) -> the tensor,
+        filled."""
+        purpose, *at = self.at
+        device = str(self.ids.device.type)
+        return torch.stack([
+            fill(torch.empty(tuple(shape), device=device),
+                 torch_stream(self.seed, f"{what} {purpose}", *at, c, device=device))
+            for c in self.clients
+        ])  # fmt: skip
+
+
+class Posterior(NamedTuple):
+    """q(z | ·) = N(μ, diag σ²) of n clients, S each."""
+
+    mu: Tensor
+    """[n, S, d]"""
+    log_variance: Tensor
+    """[n, S, d]"""
+
+
+class Latent(NamedTuple):
+    """What a variational loss has inferred of n clients in a batch."""
+
+    q: Posterior
+    z: Tensor
+    """[n, S, d] a sample of q."""
+    prototypes: Tensor
+    """[n, M, d] of each client's row."""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The loss of n clients on a batch: a sum of parts, each with a name that people are shown."""
+
+    parts: Mapping[str, Tensor]
+    """Each [n, S], a value a comparison (or pair), or [n], a value a client."""
+    valid: Tensor
+    """[n, S] which of the S are there, beside padding."""
+    latent: Latent | None = None
+
+    def by_client(self) -> dict[str, Tensor]:
+        """Every part as each client's mean over its own comparisons: [n]."""
+        count = self.valid.sum(-1)
+        return {
+            name: (part * self.valid).sum(-1) / count if part.dim() == 2 else part for name, part in self.parts.items()
+        }
+
+
+class Objective:
+    """The parts that most objectives share; `encoding`, `layout`, `loss`, `order_margins` and `margins` are each one's
+    own. It holds nothing that changes but caches of what is frozen."""
+
+    parameters: ClassVar[Mapping[str, type]] = {}
+    """Section of the configuration -> its dataclass."""
+    is_policy: ClassVar[bool] = False
+    """Whether the rows are a policy, which stage 2 need not train any more."""
+    diagnoses: ClassVar[bool] = False
+    """Whether S2's gradient quotient and headroom are defined for it."""
+
+    def __init__(self, config: RunConfig, reader: Reader) -> None:
+        self.config, self.reader = config, reader
+
+    # --- before any data is read ---
+
+    @classmethod
+    def check(cls, config: RunConfig) -> None:
+        """Raises `UserError` where its parameters do not go together."""
+
+    @classmethod
+    def form(cls, config: Mapping[str, Any]) -> str:
+        """What tables put in brackets behind the method's name; '' for the objective that goes without saying. config:
+        flat."""
+        raise NotImplementedError
+
+    @classmethod
+    def latent_width(cls, config: RunConfig) -> int:
+        """d of the z that a client is known by, and a policy conditioned on; 0: there is none."""
+        return 0
+
+    @classmethod
+    def posterior_every(cls, config: RunConfig) -> int:
+        """Rounds between two read-outs of every client's posterior; 0: none."""
+        return 0
+
+    @classmethod
+    def given_start(cls, config: RunConfig) -> str:
+        """The field that names what training starts from, where it is not a fresh row; else ''."""
+        return ""
+
+    # --- rows and words ---
+
+    @classmethod
+    def encoding(cls, config: RunConfig) -> Encoding:
+        """How its pairs become token sequences."""
+        raise NotImplementedError
+
+    @classmethod
+    def choice_ids(cls, tokenizer: Any, config: RunConfig) -> tuple[int, ...]:
+        """The tokens of choices A and B; none where no comparison is read."""
+        encoding = cls.encoding(config)
+        return choice_tokens(tokenizer, encoding.template) if encoding.compares else ()
+
+    @classmethod
+    def layout(cls, config: RunConfig) -> Layout:
+        """What a client trains, from the architecture alone: no weight is read."""
+        raise NotImplementedError
+
+    @classmethod
+    def start(cls, config: RunConfig, layout: Layout) -> Tensor:
+        """[D] what training starts from."""
+        return initial_row(layout, config.seed)
+
+    # --- at the clients ---
+
+    def sequences(self, comparisons: np.ndarray) -> np.ndarray:
+        """Which sequences of a fold it reads where these comparisons were drawn."""
+        return comparisons
+
+    def loss(self, rows: Tensor, batch: Batch) -> Loss:
+        """Of each client with its row of [n, D]."""
+        raise NotImplementedError
+
+    def order_margins(self, rows: Tensor, clients: Sequence[int], fold: str) -> list[Tensor]:
+        """Client i's fold with row i -> [n] order margins m [N_i, 2]."""
+        raise NotImplementedError
+
+    def margins(self, rows: Tensor, fold: EncodedFold, z: Tensor | None) -> Tensor:
+        """Order margins [U, N, 2] of any N pairs under each of rows [U, D], given one z [d] or each pair's own [N, d]
+        where the objective has one."""
+        raise NotImplementedError
+
+    def posterior(self, rows: Tensor, clients: Sequence[int]) -> dict[str, np.ndarray]:
+        """What each client's own training pairs say of its latent preference, n first; empty without one."""
+        return {}
+
+    def probe(self, rows: Tensor, clients: Sequence[int]) -> dict[str, np.ndarray]:
+        """Further numbers on the test fold that only this objective has, n first."""
+        return {}
+
+    def diagnose(self, rows: Tensor, clients: Sequence[int], eta: float) -> list[dict[str, np.ndarray]]:
+        """S2's diagnostics of each client at its row, by name, for a plain gradient step of size η."""
+        raise NotImplementedError
+
+
+def row_layout(config: RunConfig) -> Layout:
+    """What a client of this run trains."""
+    return registry.objective(config.objective).layout(config)
+
+
+def padded(parts: Sequence[Tensor]) -> Tensor:
+    """Tensors of different lengths in one, zeros behind: n of [K_i, ...] -> [n, K, ...]."""
+    return torch.nn.utils.rnn.pad_sequence(list(parts), batch_first=True)
