@@ -16,8 +16,8 @@ import tyro
 
 from raypref.config import UserError, flatten, from_dict, nearest, to_dict
 from raypref.config.conditions import conditions, matches
+from raypref.config.spaces import every_name as space_names
 from raypref.config.spaces import listing
-from raypref.config.spaces import names as space_names
 from raypref.tools import checkpoint, console
 from raypref.tools.cli import parse
 from raypref.tools.folders import check_makeable, output_folder, working_folder

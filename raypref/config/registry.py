@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import importlib
 import os
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -59,12 +60,14 @@ def sections() -> dict[str, type]:
 
 @functools.cache
 def import_plugins() -> None:
-    """Import what RAYPREF_PLUGINS names, once. Raises `UserError` for what cannot be imported."""
+    """Import what RAYPREF_PLUGINS names, once. What cannot be imported ends the process with a line: a command reads its
+    flags off the methods' parameters before it runs."""
     for name in filter(None, map(str.strip, os.environ.get(PLUGINS, "").split(","))):
         try:
             importlib.import_module(name)
         except ImportError as error:
-            raise UserError(f"{PLUGINS} names {name!r}, which cannot be imported: {error}") from error
+            print(f"raypref: {PLUGINS} names {name!r}, which cannot be imported: {error}", file=sys.stderr)
+            raise SystemExit(2) from error
 
 
 @functools.cache

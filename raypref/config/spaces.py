@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import importlib.util
 import itertools
 import math
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from raypref.config import RunConfig, UserError, nearest, override, validate
+from raypref.config import RunConfig, UserError, nearest, override, registry, validate
 from raypref.tools import console
 from raypref.tools.rng import stream
 
@@ -123,17 +124,38 @@ def folders() -> list[Path]:
     return list({path.resolve(): path for path in found if path.is_dir()}.values())
 
 
+def every_name() -> list[str]:
+    """What NAME can be: the spaces in files, and the methods without one."""
+    return sorted({*names(), *registry.algorithms()})
+
+
 def names() -> dict[str, Path]:
     """Every space there is, by name; a file here hides an installed one of the same name."""
     files = [f for folder in reversed(folders()) for f in sorted(folder.glob("*.py")) if not f.name.startswith("_")]
     return dict(sorted({f.stem: f for f in files}.items()))
 
 
+def default_space(algorithm: str) -> Space:
+    """The space of a method that has no file: itself with its usual objective, three seeds, against FedAvg."""
+    method = registry.algorithm(algorithm)
+    smoke = importlib.import_module("tune_spaces._bases").SMOKE
+    return Space(
+        about=method.__doc__.splitlines()[0],
+        base=RunConfig(algorithm=algorithm, objective=method.objective),
+        grid={"seed": [0, 1, 2]},
+        smoke=smoke,
+        smoke_grid={"seed": [0, 1]},
+    )
+
+
 def load_space(name: str) -> Space:
-    """The space called `name`. Raises `UserError` naming the nearest where there is none."""
+    """The space called `name`: a file's, or else a method's own (`default_space`). Raises `UserError` naming the
+    nearest where there is none."""
     known = names()
+    if name not in known and name in registry.algorithms():
+        return default_space(name)
     if name not in known:
-        raise UserError(f"there is no tune_spaces/{name}.py{nearest(name, known)}")
+        raise UserError(f"there is no tune_spaces/{name}.py{nearest(name, every_name())}")
     spec = importlib.util.spec_from_file_location(f"raypref_space_{name}", known[name])
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -152,9 +174,9 @@ def load_space(name: str) -> Space:
 def listing(what: str, argv: Sequence[str]) -> int:
     """What NAME can be: for a command line without one."""
     if argv and argv[0] not in ("-h", "--help"):
-        raise UserError(f"the first word is the NAME of a space, not {argv[0]!r}; there are: {', '.join(names())}")
+        raise UserError(f"the first word is the NAME of a space, not {argv[0]!r}; there are: {', '.join(every_name())}")
     console.say(f"usage: python -m raypref.{what} NAME [--help] [--field value …]\n\nNAME is one of")
-    for name in names():
+    for name in every_name():
         console.say(f"  {name:14} {load_space(name).about}")
     if what == "run":
         console.say("\nWhat a run makes is the base and --against of a space; python -m raypref.sweep makes all of it")

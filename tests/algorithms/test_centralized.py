@@ -5,6 +5,7 @@ import torch
 
 from raypref.algorithms.centralized import CL, MultiCL
 from raypref.clients.pool import InProcess
+from raypref.clients.work import TrainPooled
 from raypref.clients.worker import comparisons
 from raypref.config import override
 from raypref.experiment import loop as experiment
@@ -62,7 +63,7 @@ def test_multi_cl_trains_each_group_on_its_own_data_alone(tiny):
     theta, _, _ = pool.train_pooled(
         [np.flatnonzero(pool.group_of == g) for g in range(4)], state.theta, state.moments, 0, 3
     )
-    alone = pool.worker.train_pooled([10], state.theta[:1].numpy(), state.moments[:1].numpy(), 0, 3)[0]
-    assert np.allclose(theta[0].numpy(), alone[0], atol=1e-5)
+    work = TrainPooled(np.array([10]), state.theta[:1].numpy(), state.moments[:1].numpy(), 0, 3)
+    assert np.allclose(theta[0].numpy(), pool.worker.train_pooled(work).rows[0], atol=1e-5)
     start = algorithm.initialization(state.__class__(1, theta, state.moments))
     assert all(torch.equal(start[c], theta[g]) for c, g in enumerate(pool.group_of))

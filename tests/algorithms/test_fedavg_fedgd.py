@@ -7,9 +7,10 @@ import torch
 from raypref.algorithms import ALGORITHMS
 from raypref.algorithms.fedavg import FedAvg, FedAvgState, FLTarget
 from raypref.algorithms.fedgd import FedGD, FedGDTarget
-from raypref.algorithms.fedvpa_gp import FedVPAGP
+from raypref.clients.half import Message
 from raypref.clients.pool import InProcess
-from raypref.config import UserError, override
+from raypref.clients.work import Train
+from raypref.config import UserError, override, registry
 from raypref.data.federation import members
 from raypref.experiment import loop as experiment
 from raypref.models.layout import initial_row
@@ -135,7 +136,7 @@ def test_one_client_fedavg_is_plain_training(tiny):
     for r in range(2):
         cohort = algorithm.sample(r)
         state, _ = algorithm.round(state)
-        row = torch.from_numpy(pool.worker.train(cohort, row[None].numpy(), r)[0])[0]
+        row = torch.from_numpy(pool.worker.train(Train(cohort, row[None].numpy(), r, Message(), [{}])).rows)[0]
         assert torch.equal(state.theta, row)
 
 
@@ -144,14 +145,14 @@ def test_every_algorithm_runs_and_tells_its_budget(name, tiny, tmp_path):
     """R = 4 rounds of 5 clients x τ = 3 steps, but: FedBiscuit warms K = 2 experts up for T = 1 round each and goes on
     for R - T = 3; CL takes R · τ = 12 steps, Multi-CL as many for each of four groups, without a round."""
     small = {"algorithm": name, "experts.K": 2, "model.lora_r": 4}
-    variational = issubclass(ALGORITHMS[name], FedVPAGP)
-    small |= {"objective": "variational"} if variational else {"diagnostics.marks": (0, 4)}
+    objective = registry.algorithm(name).objective
+    small |= {"objective": objective} | ({"diagnostics.marks": (0, 4)} if objective == "choice" else {})
     result = experiment.run(override(tiny, small), tmp_path, adapters=False)
     rounds = {"local": 0, "fedgd_target": 2, "fedbiscuit": 5, "cl": 0, "multi_cl": 0}.get(name, 4)
     steps = {"cl": 12, "multi_cl": 48}.get(name, rounds * 5 * 3)
     assert result["rounds"] == rounds and result["client_steps"] == steps
     assert result["weights"]
-    assert [d["mark"] for d in result["diagnostics"]] == ([] if variational else [0, 4])
+    assert [d["mark"] for d in result["diagnostics"]] == ([0, 4] if objective == "choice" else [])
     for d in result["diagnostics"]:
         assert [len(h) for h in d["headroom"]] == [len(m[0]) for m in result["margins"]["test"]]
     # The margins are those whose signs are the accuracy.

@@ -162,12 +162,12 @@ def test_a_run_stopped_between_rounds_goes_on_as_if_it_had_not_been(tiny, tmp_pa
     with pytest.raises(Stop):
         experiment.run(config, tmp_path / "cut", bar=stopping("round", 1), adapters=False)
     assert measured(experiment.run(config, tmp_path / "cut", adapters=False)) == measured(whole)
-    assert whole["algorithm"] == "FedGD (dpo)"
+    assert whole["algorithm"] == "fedgd"
 
 
 def test_what_a_run_leaves_another_can_start_from(tiny, tmp_path):
     config = override(tiny, FEDDPO | {"federation.rounds": 1, "personalization.marks": (0,)})
-    assert experiment.run(config, tmp_path)["algorithm"] == "FedDPO"
+    assert experiment.run(config, tmp_path)["algorithm"] == "feddpo"
     left = tmp_path / "adapters" / "initialization"
     trained = checkpoint.load(tmp_path / "initialization.safetensors")[0]["rows"]
     next_one = override(config, {"dpo.start": str(left)})

@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raypref.objectives.base import Loss
 from raypref.objectives.choice import choice_loss, margins, metrics, order_margins, pair_margins
 
 
@@ -22,7 +23,8 @@ def test_loss_is_each_clients_own_mean():
     slots = torch.tensor([[0, 1], [0, 1]])
     valid = torch.tensor([[True, False], [True, True]])
     expected = [math.log(2), 1.5 + math.log1p(math.exp(-3))]
-    assert choice_loss(logits, slots, valid).tolist() == pytest.approx(expected)
+    loss = Loss({"choice": choice_loss(logits, slots)}, valid)
+    assert loss.by_client()["choice"].tolist() == pytest.approx(expected)
 
 
 def test_always_a_is_half_on_orders_and_nothing_on_pairs():
