@@ -11,7 +11,8 @@ import numpy as np
 from raypref.config import RunConfig
 from raypref.data import encode
 from raypref.data.federation import FOLDS, Federation
-from raypref.data.load import Counts, some
+from raypref.data.load import Counts
+from raypref.data.sources import some
 from raypref.tools import console
 
 PAPER = "--data.cover-column split --data.cover-min-rows 100 --data.exact-counts 50 50 --data.template tldr"

@@ -20,7 +20,7 @@ from typing import Any, cast
 from raypref.config import DataConfig, UserError, nearest
 from raypref.data import sources
 from raypref.data.federation import FOLDS, Client, Federation, Pair
-from raypref.data.sources import Row
+from raypref.data.sources import Losses, Row, Unusable, some
 from raypref.data.splits import crossing, exact_folds, key_fold, pair_key, pairs_needed, value_fold
 
 TURN = "\n\nAssistant:"
@@ -51,10 +51,6 @@ REPEATED = "the same pair as another row"
 NO_PROMPT = "the prompt is missing or empty"
 NO_RESPONSE = "a response is missing or empty"
 NO_TEXT = "a prompt or response is neither text nor a conversation"
-
-
-class Unusable(ValueError):
-    """A row that holds no choice between two texts; the message is the reason, as it is counted."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,9 +126,7 @@ def read(config: DataConfig, seed: int) -> tuple[Federation, Counts]:
         "cover-column": config.cover_column,
     }.items():
         if name and name not in columns:
-            raise _missing(
-                config.source, name, flag, columns, sources.wrapped(row for row in rows if isinstance(row, dict))
-            )
+            raise _missing(config.source, name, flag, columns, sources.wrapped(rows))
     federation, counts = assemble(rows, config)
     if "prompt" not in columns and counts.lost.get(NO_PROMPT) and sum(counts.lost.values()) == counts.rows:
         raise _missing(config.source, "prompt", "prompt-column", columns)
@@ -146,7 +140,7 @@ def assemble(rows: Iterable[Row | Unusable | None], config: DataConfig) -> tuple
     Without a client column all rows are one client's, 'all'. A row may be the reason why it is none, or None: a pair
     that was dealt to nobody.
     """
-    seen, doubled, undealt, lost = 0, 0, 0, Counter[str]()
+    seen, doubled, undealt, lost = 0, 0, 0, Losses()
     people: dict[str, dict[Pair, str]] = {}  # client -> choice -> value that decides the fold
     groups: dict[str, set[str]] = {}
     covered: dict[str, Counter[str]] = {}  # client -> value of the column to cover -> usable rows
@@ -167,7 +161,7 @@ def assemble(rows: Iterable[Row | Unusable | None], config: DataConfig) -> tuple
             texts = (row.get(column) for column in (config.prompt_column, config.chosen_column, config.rejected_column))
             pair = extract(*texts)
         except Unusable as reason:
-            lost[str(reason)] += 1
+            lost.add(reason)
             continue
         choices = people.setdefault(name, {})
         doubled += pair in choices
@@ -224,7 +218,7 @@ def assemble(rows: Iterable[Row | Unusable | None], config: DataConfig) -> tuple
     counts = Counts(
         rows=seen,
         pairs=len(chosen_by),
-        lost=dict(sorted(lost.items(), key=lambda item: (-item[1], item[0]))),
+        lost=lost.reasons(),
         doubled=doubled,
         conflicting=conflicting,
         disagreed=sum(_disagree(sides) for sides in chosen_by.values()),
@@ -294,7 +288,7 @@ def source(config: DataConfig, seed: int) -> tuple[DataConfig, list[str], Iterat
         dealt = _dealt_by_kind(_by_kind(config, found), config, seed)
         config = dataclasses.replace(config, client_column="client_id", group_column="group")
         return config, list(dict.fromkeys([*columns, "client_id", "group"])), dealt
-    rows = (row for table in found for row in table.rows())
+    rows = sources.rows_of(found)
     if config.chosen_column not in columns:
         if set(columns) >= SYNTHESIZED:
             config = dataclasses.replace(config, **SYNTHETIC)
@@ -304,11 +298,6 @@ def source(config: DataConfig, seed: int) -> tuple[DataConfig, list[str], Iterat
             names = [n for n in ("client_id", "prompt", "chosen", "rejected") if n not in columns]
             return config, [*columns, *names], (_comparison(row) for row in rows)
     return config, columns, rows
-
-
-def some(items: Sequence[object], most: int = 5) -> str:
-    """The first few of a list, for a sentence."""
-    return ", ".join(map(str, items[:most])) + (", …" if len(items) > most else "")
 
 
 def least_per_axis(config: DataConfig, clients: int) -> int:
@@ -330,11 +319,13 @@ def _of_one_form(config: DataConfig, tables: Sequence[sources.Table]) -> None:
         raise UserError(f"{config.source}: holds rows of different forms: {told}; name one file, or keep them apart")
 
 
-def _comparison(row: Row) -> Row | Unusable:
+def _comparison(row: Row | Unusable) -> Row | Unusable:
     """A row of TL;DR's comparisons with TRL's columns: the worker chose one of two summaries of a post.
 
     Rows on news articles (CNN/DM), which the same files may hold, have `article` in the place of `post`.
     """
+    if isinstance(row, Unusable):
+        return row
     info, pair, choice = row.get("info"), row.get("summaries"), row.get("choice")
     if choice not in (0, 1):
         return Unusable("no choice between the two summaries")
@@ -357,13 +348,15 @@ def _comparison(row: Row) -> Row | Unusable:
     }
 
 
-def _dealt(rows: Iterable[Row], config: DataConfig, seed: int) -> Iterator[Row | Unusable | None]:
+def _dealt(rows: Iterable[Row | Unusable], config: DataConfig, seed: int) -> Iterator[Row | Unusable | None]:
     """Pairs without people as rows of clients (S2 2.3); repeats and pairs that nobody needs are told, too."""
     from raypref.data.synthetic import deal
 
     pools: dict[str, dict[bytes, Pair]] = {}
     for row in rows:
         try:
+            if isinstance(row, Unusable):
+                raise row
             pair = extract(row.get("prompt"), row.get("first"), row.get("second"))
         except Unusable as reason:
             yield reason
@@ -426,22 +419,24 @@ def _dealt_by_kind(
 
     columns = (config.prompt_column, config.chosen_column, config.rejected_column)
     pools: dict[str, dict[bytes, list[Row]]] = {kind: {} for kind in config.kinds}
-    lost: dict[str, Counter[str]] = {kind: Counter() for kind in ("", *config.kinds)}
+    lost = {kind: Losses() for kind in ("", *config.kinds)}
     for kind, name, table in tables:
-        for row in table.rows():
+        for row in sources.rows_of([table]):
             try:
                 if not kind:
                     raise Unusable(f"{name} is of none of the kinds {', '.join(config.kinds)}")
+                if isinstance(row, Unusable):
+                    raise Unusable(str(row), f"{row.place} of {name}")
                 pair = extract(*(row.get(column) for column in columns))
             except Unusable as reason:
-                lost[kind][str(reason)] += 1
+                lost[kind].add(reason)
                 yield reason
                 continue
             pools[kind].setdefault(pair_key(*astuple(pair)), []).append(row)
     for kind, clients in zip(config.kinds, config.group_sizes, strict=True):
         pool = pools[kind]
         if len(pool) < clients:
-            why = "".join(f"; {number:,} rows: {reason}" for reason, number in lost[kind].most_common(1))
+            why = "".join(f"; {number:,} rows: {reason}" for reason, number in [*lost[kind].reasons().items()][:1])
             raise UserError(
                 f"{config.source}: {clients} clients of {kind!r} need as many pairs, and {len(pool)} are usable{why}; "
                 "lower data.group_sizes, or mend the rows"

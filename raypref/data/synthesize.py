@@ -28,6 +28,7 @@ import tyro
 
 from raypref.config import DataConfig, UserError, nearest
 from raypref.data import sources
+from raypref.data.sources import Losses, Unusable
 from raypref.endpoints.asking import Again, Asking, address, ask_all, fault
 from raypref.tools import console
 
@@ -181,22 +182,22 @@ def read_prompts(path: Path) -> tuple[list[str], dict[str, int]]:
         if "prompt" not in table.columns:
             hint = nearest("prompt", table.columns) if table.columns else ""
             raise UserError(f"{path} has no column 'prompt'{hint}; rename the one that holds the prompts")
-        found: list[Any] = [row.get("prompt") for row in table.rows()]
+        found: list[Any] = [row if isinstance(row, Unusable) else row.get("prompt") for row in table.rows()]
     else:
-        with sources.told(path), sources.text(path) as file:
-            found = [line for line in file if line.strip()]
-    left_out: collections.Counter[str] = collections.Counter()
+        with sources.told(path):
+            found = [line for line in sources.lines(path) if line.strip()]
+    left_out = Losses()
     prompts: dict[str, None] = {}
     for value in found:
         prompt = value.strip() if isinstance(value, str) else ""
         if not prompt:
-            left_out["no text"] += 1
+            left_out.add(value if isinstance(value, Unusable) else Unusable("no text"))
         elif prompt in prompts:
-            left_out["the same as another"] += 1
+            left_out.add(Unusable("the same as another"))
         prompts.update({prompt: None} if prompt else {})
     if not prompts:
         raise UserError(f"{path}: it holds no prompts")
-    return list(prompts), dict(left_out)
+    return list(prompts), left_out.reasons()
 
 
 def deal_axes(prompts: Sequence[str], axes: Sequence[str], known: Mapping[str, str]) -> dict[str, str]:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from raypref.config import DataConfig, UserError
 from raypref.data.federation import FOLDS, Pair
-from raypref.data.load import NO_PROMPT, NO_RESPONSE, NO_TEXT, Unusable, assemble, extract, load, read
+from raypref.data.load import NO_PROMPT, NO_RESPONSE, NO_TEXT, assemble, extract, load, read
+from raypref.data.sources import Unusable
 from raypref.data.splits import pair_fold, pair_key, value_fold
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
