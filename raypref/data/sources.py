@@ -12,11 +12,13 @@ from __future__ import annotations
 import contextlib
 import csv
 import gzip
+import hashlib
 import itertools
 import json
 import os
 import re
 import shlex
+import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -111,6 +113,48 @@ def rows_of(tables: Sequence[Table]) -> Iterator[Row | Unusable]:
                 yield Unusable(str(row), f"{row.place} of {one.name}")
             else:
                 yield row
+
+
+def digest(source: str) -> str:
+    """16 hex digits that name what a local source holds; empty for `synthetic` and for a hub id, which are not looked
+    at.
+
+    Of one file its bytes, whatever it is called; of a folder the names within it and the bytes of the files that
+    `tables` reads. So moving either changes nothing, and changing a byte does. Raises `UserError` as `tables` does
+    where a file is missing or cannot be read.
+    """
+    files = None if source == "synthetic" else _files(source)
+    if files is None:
+        return ""
+    root = Path(source).expanduser()
+    if files == [root]:
+        return _content(root)[:16]
+    whole = hashlib.sha256()
+    for file in files:
+        name = os.fsencode(file.relative_to(root).as_posix())
+        whole.update(len(name).to_bytes(8, "big") + name + bytes.fromhex(_content(file)))
+    return whole.hexdigest()[:16]
+
+
+_KNOWN: dict[tuple[str, int, int], str] = {}
+"""Path, size and time of change in ns -> sha256 in hex, of files that this process has read before."""
+
+SETTLED = 2_000_000_000
+"""Nanoseconds after which a change of a file shows in its time: coarse clocks give two quick changes the same."""
+
+
+def _content(file: Path) -> str:
+    """The sha256 of a file's bytes, in hex; read once as long as it does not change."""
+    with told(file):
+        status = file.stat()
+        key = (str(file.absolute()), status.st_size, status.st_mtime_ns)
+        if key in _KNOWN:
+            return _KNOWN[key]
+        with open(file, "rb") as handle:
+            found = hashlib.file_digest(handle, "sha256").hexdigest()
+        if time.time_ns() - status.st_mtime_ns > SETTLED:
+            _KNOWN[key] = found
+        return found
 
 
 def _files(name: str) -> list[Path] | None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,7 @@ import pytest
 from raypref.config import DataConfig, UserError
 from raypref.data.federation import FOLDS
 from raypref.data.load import load, read
-from raypref.data.sources import LONG_NUMBER, NOT_UTF8, OUT_OF_RANGE, TOO_DEEP, Unusable, tables
+from raypref.data.sources import LONG_NUMBER, NOT_UTF8, OUT_OF_RANGE, TOO_DEEP, Unusable, digest, tables
 from raypref.data.synthesize import read_prompts
 
 HEADER = "client_id,prompt,chosen,rejected\n"
@@ -382,3 +385,89 @@ def test_rows_of_the_hub_that_break_off_are_one_line(monkeypatch):
     (one,) = tables("a/b")
     with pytest.raises(UserError, match=r"^a/b: its rows cannot be read \(the cache is broken\)$"):
         list(one.rows())
+
+
+# --- data are known by their digest
+
+
+def folder_of(root: Path) -> Path:
+    (root / "more").mkdir(parents=True)
+    (root / "a.jsonl").write_text(ROW)
+    (root / "more" / "b.jsonl.gz").write_bytes(gzip.compress(ROW.encode() * 2, mtime=0))
+    return root
+
+
+def test_a_file_is_known_by_its_bytes_alone(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text(ROW)
+    assert digest(str(path)) == hashlib.sha256(ROW.encode()).hexdigest()[:16]
+    (tmp_path / "elsewhere").mkdir()
+    moved = path.rename(tmp_path / "elsewhere" / "b.json")
+    assert digest(str(moved)) == hashlib.sha256(ROW.encode()).hexdigest()[:16]
+
+
+def test_a_folder_is_known_by_what_is_read_of_it_wherever_it_lies(tmp_path, monkeypatch):
+    folder = folder_of(tmp_path / "d")
+    first = digest(str(folder))
+    assert len(first) == 16 and int(first, 16) >= 0
+    shutil.move(folder, tmp_path / "elsewhere")
+    folder = tmp_path / "elsewhere"
+    (folder / "README.md").write_text("not data")
+    (folder / ".hidden.jsonl").write_text(ROW)
+    os.utime(folder / "a.jsonl", (1, 1))
+    monkeypatch.chdir(folder)
+    assert digest(str(folder)) == digest(".") == digest("../elsewhere/") == first
+    (folder / "a.jsonl").rename(folder / "c.jsonl")
+    assert digest(str(folder)) != first
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "more/b.jsonl.gz"])
+def test_each_byte_counts(tmp_path, name):
+    folder = folder_of(tmp_path / "d")
+    whole, seen = (folder / name).read_bytes(), {digest(str(folder))}
+    for at in range(len(whole)):
+        (folder / name).write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        seen.add(digest(str(folder)))
+    assert len(seen) == len(whole) + 1
+    (folder / name).write_bytes(whole)
+    assert digest(str(folder)) in seen
+
+
+def test_bytes_do_not_move_between_files(tmp_path):
+    texts = [("ab", "c"), ("a", "bc"), ("abc", ""), ("", "abc")]
+    found = set()
+    for i, (one, two) in enumerate(texts):
+        (tmp_path / str(i)).mkdir()
+        (tmp_path / str(i) / "a.csv").write_text(one)
+        (tmp_path / str(i) / "b.csv").write_text(two)
+        found.add(digest(str(tmp_path / str(i))))
+    assert len(found) == 4
+
+
+def test_a_file_that_does_not_change_is_read_once(tmp_path, monkeypatch):
+    path = tmp_path / "a.jsonl"
+    path.write_text(ROW)
+    os.utime(path, ns=(10**18, 10**18))
+    first, real, reads = digest(str(path)), hashlib.file_digest, []
+    monkeypatch.setattr("hashlib.file_digest", lambda *words: reads.append(1) or real(*words))
+    assert digest(str(path)) == first and not reads
+    os.utime(path, ns=(10**18, 10**18 + 1))
+    assert digest(str(path)) == first and len(reads) == 1
+
+
+def test_what_is_not_on_the_disk_has_no_digest(tmp_path):
+    assert digest("synthetic") == digest("openai/summarize_from_feedback:comparisons") == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("gone.jsonl", "there is no such file"),
+        ("", "there is no data file in this folder"),
+        ("a.xlsx", r"cannot read '\.xlsx'"),
+    ],
+)
+def test_a_source_that_cannot_be_read_has_no_digest_either(tmp_path, name, said):
+    (tmp_path / "a.xlsx").write_text("x")
+    with pytest.raises(UserError, match=said):
+        digest(str(tmp_path / name))
