@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import torch
 
     from raypref.data.federation import Pair
-    from raypref.data.sources import Unusable
+    from raypref.data.rows import Unusable
 
 
 SHOWN = 5
@@ -57,8 +57,8 @@ def command(argv: list[str]) -> int:
         raise UserError("RUN and PAIRS come first: python -m raypref.score RUN PAIRS --client ID")
     out = destination(options.out)
 
-    from raypref.data.load import extract
-    from raypref.data.sources import Unusable
+    from raypref.data.forms.pairs import extract
+    from raypref.data.rows import Unusable
     from raypref.models.identity import check_base
     from raypref.storage import locate
 
@@ -140,6 +140,7 @@ class Place(NamedTuple):
 def rows(options: Options) -> Iterator[tuple[Place, list[Any] | Unusable]]:
     """Every row's [prompt, first, second], or why it could not be read. Raises `UserError` on a missing column."""
     from raypref.data import sources
+    from raypref.data.rows import Unusable
 
     names = (options.prompt_column, options.first_column, options.second_column)
     tables = sources.tables(options.pairs)
@@ -150,7 +151,7 @@ def rows(options: Options) -> Iterator[tuple[Place, list[Any] | Unusable]]:
             raise UserError(f"{table.name} has no column {missing[0]!r} but {', '.join(table.columns)}; set {flag}")
         for number, row in enumerate(table.rows(), 1):
             place = Place(number, table.name if len(tables) > 1 else "")
-            yield place, row if isinstance(row, sources.Unusable) else [row.get(name) for name in names]
+            yield place, row if isinstance(row, Unusable) else [row.get(name) for name in names]
 
 
 def told(which: Sequence[tuple[Place, str]]) -> str:

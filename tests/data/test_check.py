@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 from raypref.config import DataConfig, RunConfig
 from raypref.data import check as checking
 from raypref.data.__main__ import main
-from raypref.data.load import assemble
+from raypref.data.people import assemble
 
 ROOT = Path(__file__).parents[2]
 

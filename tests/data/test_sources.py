@@ -14,7 +14,9 @@ import pytest
 from raypref.config import DataConfig, UserError
 from raypref.data.federation import FOLDS
 from raypref.data.load import load, read
-from raypref.data.sources import LONG_NUMBER, NOT_UTF8, OUT_OF_RANGE, TOO_DEEP, Unusable, digest, tables
+from raypref.data.readers import LONG_NUMBER, NOT_UTF8, OUT_OF_RANGE, TOO_DEEP
+from raypref.data.rows import Unusable
+from raypref.data.sources import digest, tables
 from raypref.data.synthesize import read_prompts
 
 HEADER = "client_id,prompt,chosen,rejected\n"
