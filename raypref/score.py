@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import torch
 
     from raypref.data.federation import Pair
+    from raypref.data.rows import Unusable
 
 
 SHOWN = 5
@@ -56,7 +57,8 @@ def command(argv: list[str]) -> int:
         raise UserError("RUN and PAIRS come first: python -m raypref.score RUN PAIRS --client ID")
     out = destination(options.out)
 
-    from raypref.data.load import Unusable, extract
+    from raypref.data.forms.pairs import extract
+    from raypref.data.rows import Unusable
     from raypref.models.identity import check_base
     from raypref.storage import locate
 
@@ -73,6 +75,8 @@ def command(argv: list[str]) -> int:
     left: list[tuple[Place, str]] = []
     for place, texts in rows(options):
         try:
+            if isinstance(texts, Unusable):
+                raise texts
             pairs.append((place, extract(*texts)))
         except Unusable as error:
             left.append((place, str(error)))
@@ -133,9 +137,10 @@ class Place(NamedTuple):
         return f"{self.number} of {self.file}" if self.file else str(self.number)
 
 
-def rows(options: Options) -> Iterator[tuple[Place, list[Any]]]:
-    """Every row's [prompt, first, second]. Raises `UserError` on a missing column."""
+def rows(options: Options) -> Iterator[tuple[Place, list[Any] | Unusable]]:
+    """Every row's [prompt, first, second], or why it could not be read. Raises `UserError` on a missing column."""
     from raypref.data import sources
+    from raypref.data.rows import Unusable
 
     names = (options.prompt_column, options.first_column, options.second_column)
     tables = sources.tables(options.pairs)
@@ -145,7 +150,8 @@ def rows(options: Options) -> Iterator[tuple[Place, list[Any]]]:
             flag = ("--prompt-column", "--first-column", "--second-column")[names.index(missing[0])]
             raise UserError(f"{table.name} has no column {missing[0]!r} but {', '.join(table.columns)}; set {flag}")
         for number, row in enumerate(table.rows(), 1):
-            yield Place(number, table.name if len(tables) > 1 else ""), [row.get(name) for name in names]
+            place = Place(number, table.name if len(tables) > 1 else "")
+            yield place, row if isinstance(row, Unusable) else [row.get(name) for name in names]
 
 
 def told(which: Sequence[tuple[Place, str]]) -> str:

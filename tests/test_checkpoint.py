@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -58,6 +60,21 @@ def test_of_lines_only_the_last_may_be_cut_short(tmp_path):
     assert checkpoint.read_lines(path) == [{"round": 1}, {"round": 2}]
     path.write_text('{"round": 1}\n{"rou\n{"round": 3}\n')
     assert f"{path} cannot be read (line 2 is no JSON" in refused(checkpoint.read_lines, path)
+    path.write_text('{"round": 1}\n{"rou\n')  # with its end it was not cut short
+    assert f"{path} cannot be read (line 2 is no JSON" in refused(checkpoint.read_lines, path)
+    path.write_text('{"round": 1}\n{"round": ' + "[" * 100_000 + "\n")
+    assert f"{path} cannot be read (" in refused(checkpoint.read_lines, path)
+
+
+def test_a_line_ends_where_it_was_ended(tmp_path):
+    """Characters that are line ends elsewhere stand within a text; a kill may cut within one of several bytes."""
+    path = tmp_path / "records.jsonl"
+    written = [{"text": "one\u2028two\x85three"}, {"text": "é"}]
+    whole = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in written).encode()
+    path.write_bytes(whole)
+    assert checkpoint.read_lines(path) == written
+    path.write_bytes(whole[: whole.index("é".encode()) + 1])
+    assert checkpoint.read_lines(path) == written[:1]
 
 
 def test_a_latent_file(tmp_path):

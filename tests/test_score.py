@@ -67,6 +67,13 @@ def test_only_a_few_of_many_are_named(run, tmp_path, capsys):
     assert "left out: 40 a response is missing or empty (rows 2, 3, 4, 5, 6, …)" in err[1]
 
 
+def test_rows_that_cannot_be_read_are_told_by_number(run, tmp_path, capsys):
+    (tmp_path / "pairs.jsonl").write_text(GOOD + row().replace('"Why?"', "9" * 5000) + GOOD)
+    lines, err = scored(run, capsys, tmp_path / "pairs.jsonl")
+    assert [line["row"] for line in lines] == [1, 3]
+    assert err[1].startswith("left out: 1 a number of more digits than Python reads") and err[1].endswith("(row 2)")
+
+
 def test_of_several_files_each_row_has_its_own(run, tmp_path, capsys):
     for name in ("a.jsonl", "b.jsonl"):
         (tmp_path / name).write_text(row(rejected="") + GOOD)

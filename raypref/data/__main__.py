@@ -107,7 +107,12 @@ def command(argv: Sequence[str]) -> int:
         print(
             "\nSOURCE is a JSONL, JSON, CSV or Parquet file, a folder of them, a hub id (OWNER/NAME[:CONFIGURATION]),"
         )
-        print("or `synthetic`; `synthesize` takes a file of prompts.")
+        print("or `synthetic`; `synthesize` takes a file of prompts. Its rows are known by their columns:")
+
+        from raypref.data import forms
+
+        for known in forms.FORMS:
+            print(f"  {known:10} {forms.known_by(known, DataConfig())}: {forms.form(known).about}")
         return 0
     if name not in COMMANDS:
         raise UserError(f"unknown command {name!r}{nearest(name, COMMANDS)}")

@@ -11,11 +11,9 @@ import numpy as np
 from raypref.config import RunConfig, registry
 from raypref.data import encode
 from raypref.data.federation import FOLDS, Federation
-from raypref.data.load import Counts, some
+from raypref.data.people import Counts
+from raypref.data.rows import some
 from raypref.tools import console
-
-PAPER = "--data.cover-column split --data.cover-min-rows 100 --data.exact-counts 50 50 --data.template tldr"
-"""What S2 2.3 does with TL;DR's comparisons."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +37,7 @@ class Report:
         counts, tokens, federation, data = self.counts, self.tokens, self.federation, self.config.data
         dealt = f", {counts.pairs:,} of them dealt to clients" if counts.undealt else ""
         yield f"{data.source}: {counts.rows:,} rows, {counts.pairs + counts.undealt:,} distinct pairs{dealt}"
+        yield f"read as {counts.read_as}"
         yield "\nrows"
         yield _row(sum(counts.lost.values()), "unusable and left out")
         for why, number in counts.lost.items():
@@ -54,8 +53,8 @@ class Report:
             yield _row(int((federation.group_of == k).sum()), f"  {group}")
         for why, ids in counts.left_out.items():
             yield _row(len(ids), f"left out: {why}: {some(ids)}")
-        if counts.unfiltered:
-            yield f"hint: the paper's selection of people is {PAPER} (S2 2.3)"
+        if counts.hint:
+            yield f"hint: {counts.hint}"
         if not federation.clients:
             return
         yield "\npairs a fold"

@@ -6,21 +6,18 @@ every cell of a CSV is the text that was written, nothing is copied to a cache, 
 
 from __future__ import annotations
 
-import contextlib
-import csv
-import gzip
-import json
+import hashlib
+import os
 import re
-import shlex
-import zlib
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, NoReturn
 
 from raypref.config import UserError
-
-Row = Mapping[str, Any]
+from raypref.data.readers import READERS, suffix, told
+from raypref.data.rows import Losses, Row, Unusable
 
 
 @dataclass(frozen=True)
@@ -28,8 +25,8 @@ class Table:
     """Some rows under one header; a row may lack columns."""
 
     columns: tuple[str, ...]
-    rows: Callable[[], Iterator[Row]]
-    """Iterates anew at every call, from the disk."""
+    rows: Callable[[], Iterator[Row | Unusable]]
+    """Iterates anew at every call, from the disk; a row that could not be read is the reason why."""
     name: str
     """Of the file, or of the hub data set's split, behind its configuration or folder: `helpful-base/train`."""
 
@@ -40,73 +37,112 @@ def tables(name: str) -> list[Table]:
 
     Raises `UserError` with one line on whatever cannot be read.
     """
+    files = _files(name)
+    if files is None:
+        return _hub(name)
+    found = [table(file) for file in files]
+    lost = Losses()
+    for row in rows_of(found):
+        if not isinstance(row, Unusable):
+            return found
+        lost.add(row)
+    if lost.reasons():
+        raise UserError(f"{name}: none of its rows can be read: {'; '.join(lost.reasons())}")
+    raise UserError(f"{name}: it holds no rows" + (", only a header" if any(t.columns for t in found) else ""))
+
+
+def rows_of(tables: Sequence[Table]) -> Iterator[Row | Unusable]:
+    """The rows of all of them; of several, what could not be read says in which it stands."""
+    for one in tables:
+        for row in one.rows():
+            if isinstance(row, Unusable) and len(tables) > 1:
+                yield Unusable(str(row), f"{row.place} of {one.name}")
+            else:
+                yield row
+
+
+def digest(source: str) -> str:
+    """16 hex digits that name what a local source holds; empty for `synthetic` and for a hub id, which are not looked
+    at.
+
+    Of one file its bytes, whatever it is called; of a folder the names within it and the bytes of the files that
+    `tables` reads. So moving either changes nothing, and changing a byte does. Raises `UserError` as `tables` does
+    where a file is missing or cannot be read.
+    """
+    files = None if source == "synthetic" else _files(source)
+    if files is None:
+        return ""
+    root = Path(source).expanduser()
+    if files == [root]:
+        return _content(root)[:16]
+    whole = hashlib.sha256()
+    for file in files:
+        name = os.fsencode(file.relative_to(root).as_posix())
+        whole.update(len(name).to_bytes(8, "big") + name + bytes.fromhex(_content(file)))
+    return whole.hexdigest()[:16]
+
+
+_KNOWN: dict[tuple[str, int, int], str] = {}
+"""Path, size and time of change in ns -> sha256 in hex, of files that this process has read before."""
+
+SETTLED = 2_000_000_000
+"""Nanoseconds after which a change of a file shows in its time: coarse clocks give two quick changes the same."""
+
+
+def _content(file: Path) -> str:
+    """The sha256 of a file's bytes, in hex; read once as long as it does not change."""
+    with told(file):
+        status = file.stat()
+        key = (str(file.absolute()), status.st_size, status.st_mtime_ns)
+        if key in _KNOWN:
+            return _KNOWN[key]
+        with open(file, "rb") as handle:
+            found = hashlib.file_digest(handle, "sha256").hexdigest()
+        if time.time_ns() - status.st_mtime_ns > SETTLED:
+            _KNOWN[key] = found
+        return found
+
+
+def _files(name: str) -> list[Path] | None:
+    """The local files that a source stands for, in order; None where it is a hub id. Raises `UserError` where they are
+    not there or cannot be read together."""
     path = Path(name).expanduser()
     if path.is_dir():
-        found = [table(file) for file in _inside(path)]
-    elif path.exists():
-        found = [table(path)]
-    elif suffix(path) in READERS or name.startswith((".", "/", "~")):
+        return _inside(path)
+    if path.exists():
+        if suffix(path) not in READERS:
+            shown = repr(suffix(path)) if suffix(path) else "a file without suffix"
+            raise UserError(f"{path}: cannot read {shown}; give one of {', '.join(READERS)}")
+        return [path]
+    if suffix(path) in READERS or name.startswith((".", "/", "~")):
         raise UserError(f"{name}: there is no such file")
-    else:
-        return _hub(name)
-    if not any(True for one in found for _ in one.rows()):
-        raise UserError(f"{name}: it holds no rows" + (", only a header" if any(t.columns for t in found) else ""))
-    return found
+    return None
 
 
 def table(path: Path) -> Table:
-    """One local file. Raises `UserError` for an unknown suffix or a file that cannot be read."""
-    if suffix(path) not in READERS:
-        shown = repr(suffix(path)) if suffix(path) else "a file without suffix"
-        raise UserError(f"{path}: cannot read {shown}; give one of {', '.join(READERS)}")
+    """One local file, whose suffix is one of `READERS`. Raises `UserError` where it cannot be read."""
     header, rows = READERS[suffix(path)]
     with told(path):
         return Table(tuple(header(path)), lambda: _telling(path, rows), str(path))
 
 
-def suffix(path: Path) -> str:
-    """'.jsonl.gz' of 'a.b.JSONL.gz'."""
-    return "".join(path.suffixes[-2:] if path.suffix.lower() == ".gz" else path.suffixes[-1:]).lower()
-
-
-def text(path: Path, newline: str | None = None) -> IO[str]:
-    """A text file, compressed or not, as UTF-8 with or without a mark at its start."""
-    opening = gzip.open if path.suffix.lower() == ".gz" else open
-    return opening(path, "rt", encoding="utf-8-sig", newline=newline)  # type: ignore[operator, no-any-return]
-
-
-@contextlib.contextmanager
-def told(path: Path) -> Iterator[None]:
-    """What goes wrong with a file, as one line that says what to do."""
-    try:
-        yield
-    except UnicodeDecodeError as error:
-        # Nobody can know the encoding; a mark at the start says UTF-16, and most others are Windows files.
-        marked = path.read_bytes()[:2] in (b"\xff\xfe", b"\xfe\xff")
-        raise UserError(
-            f"{path}: is not UTF-8 (byte 0x{error.object[error.start]:02x}); convert it: iconv -f "
-            f"{'UTF-16' if marked else 'WINDOWS-1252'} -t UTF-8 {shlex.quote(str(path))} > NEW"
-            + ("" if marked else " (a guess: use the encoding it was saved in)")
-        ) from error
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise UserError(f"{path}: is not a whole gzip file ({error}); fetch or compress it again") from error
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror or error})") from error
-    except RecursionError as error:
-        raise UserError(f"{path}: its JSON is nested too deeply to be rows") from error
-
-
-def _telling(path: Path, rows: Callable[[Path], Iterator[Row]]) -> Iterator[Row]:
+def _telling(path: Path, rows: Callable[[Path], Iterator[Row | Unusable]]) -> Iterator[Row | Unusable]:
     with told(path):
         yield from rows(path)
 
 
 def _inside(folder: Path) -> list[Path]:
-    """The data files of a folder and its subfolders, in order; hidden ones are not looked at."""
-    files = [f for f in sorted(folder.rglob("*")) if f.is_file() and suffix(f) in READERS]
-    files = [f for f in files if not any(part.startswith(".") for part in f.relative_to(folder).parts)]
+    """The data files of a folder and its subfolders, linked ones too, in order; hidden ones are not looked at."""
+    files = sorted(_walk(folder))
     if any(f.name in ("dataset_dict.json", "state.json") for f in files):
         raise UserError(f"{folder}: was written by save_to_disk; write its rows with to_parquet or to_json instead")
+    for file in files:
+        if suffix(file) in READERS and not file.exists():
+            raise UserError(f"{file}: is a link to nothing; fetch what it points to, or remove the link")
+        packed = file.suffix.lower() in PACKED and suffix(file.with_suffix("")) in READERS
+        if packed and suffix(file) not in READERS:
+            raise UserError(f"{file}: cannot read {suffix(file)!r}; unpack it, or keep it elsewhere")
+    files = [f for f in files if suffix(f) in READERS and f.is_file()]
     kinds = sorted({suffix(f).removesuffix(".gz").replace("jsonl", "json") for f in files})
     if not files:
         raise UserError(f"{folder}: there is no data file in this folder; give one with {', '.join(READERS)} files")
@@ -115,141 +151,24 @@ def _inside(folder: Path) -> list[Path]:
     return files
 
 
-# --- JSON
+PACKED = (".gz", ".bz2", ".xz", ".zst", ".zip")
+"""What may hold rows, and is not read as such but for `READERS`."""
 
 
-def _json_rows(path: Path) -> Iterator[Row]:
-    """JSON Lines, whatever the suffix says, or one list of objects, or one object."""
-    with text(path) as file:
-        filled = ((number, line) for number, line in enumerate(file, 1) if line.strip())
-        (at, first), (_, second) = next(filled, (0, "")), next(filled, (0, ""))
-        file.seek(0)
-        with contextlib.suppress(ValueError):
-            if isinstance(json.loads(first), dict):
-                for number, line in enumerate(file, 1):
-                    if line.strip():
-                        yield _object(path, number, line)
-                return
-        whole = file.read()
-        if not whole.strip():
-            return
-        try:
-            value = json.loads(whole)
-        except json.JSONDecodeError as error:
-            if first.strip() not in ("[", "{") and ("jsonl" in suffix(path) or _is_object(second)):
-                _object(path, at, first)  # of JSON Lines the first is to blame, whose end may look right
-            raise UserError(f"{path}: line {error.lineno} is no JSON ({error.msg}, column {error.colno})") from error
-        for number, item in enumerate(value if isinstance(value, list) else [value], 1):
-            if not isinstance(item, dict):
-                raise UserError(f'{path}: item {number} is not an object such as {{"prompt": …}}; it is {_short(item)}')
-            yield item
+def _walk(folder: Path) -> Iterator[Path]:
+    """All that is no folder; one that is linked to twice, or within itself, is entered once."""
 
+    def refuse(error: OSError) -> NoReturn:
+        raise UserError(f"{error.filename}: cannot be read ({error.strerror})") from error
 
-def _is_object(line: str) -> bool:
-    with contextlib.suppress(ValueError):
-        return isinstance(json.loads(line), dict)
-    return False
-
-
-def _object(path: Path, number: int, line: str) -> Row:
-    try:
-        value = json.loads(line.rstrip("\n"))  # or an error at its end would be in column 1
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path}: line {number} is no JSON ({error.msg}, column {error.colno})") from error
-    if not isinstance(value, dict):
-        raise UserError(f'{path}: line {number} is not an object such as {{"prompt": …}}; it is {_short(value)}')
-    return value
-
-
-def _json_header(path: Path) -> Iterator[str]:
-    return iter(dict.fromkeys(key for row in _json_rows(path) for key in row))
-
-
-def _short(value: object) -> str:
-    shown = json.dumps(value, ensure_ascii=False)
-    return shown if len(shown) <= 40 else shown[:39] + "…"
-
-
-def wrapped(rows: Iterator[Row]) -> str:
-    """The key of the only row under which a list of objects is kept: {"version": 1, "data": [{…}, …]}; else ''."""
-    row = next(rows, {})
-    if next(rows, None) is not None:
-        return ""
-    lists = [key for key, value in row.items() if isinstance(value, list) and value and isinstance(value[0], dict)]
-    return lists[0] if lists else ""
-
-
-# --- CSV and Parquet
-
-
-def _csv_header(path: Path) -> list[str]:
-    with text(path, newline="") as file:
-        header = next(csv.reader(file), [])
-    for mark, called in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
-        if len(header) == 1 and mark in header[0]:
-            raise UserError(
-                f"{path}: its cells are separated by {called}, not commas; write it with commas, such as "
-                f"pandas.read_csv({str(path)!r}, sep={mark!r}, dtype=str, keep_default_na=False).to_csv(…, index=False)"
-            )
-    twice = next((name for name in header if header.count(name) > 1), None)
-    if twice is not None:
-        raise UserError(f"{path}: its header names column {twice!r} twice; rename one")
-    return header
-
-
-def _csv_rows(path: Path) -> Iterator[Row]:
-    csv.field_size_limit(2**31 - 1)  # a prompt may be longer than the default of 128 KiB
-    with text(path, newline="") as file:
-        reader = csv.reader(file, strict=True)
-        try:
-            header = next(reader, [])
-            for cells in reader:
-                if len(cells) > len(header):
-                    raise UserError(
-                        f"{path}: line {reader.line_num} has {len(cells)} cells and the header {len(header)}; put a "
-                        'cell that holds commas in "quotes"'
-                    )
-                if cells:
-                    yield dict(zip(header, cells, strict=False))
-        except csv.Error as error:
-            raise UserError(
-                f"{path}: line {reader.line_num} is no CSV ({error}); put such cells in quotes, and double the quotes "
-                "inside them"
-            ) from error
-
-
-def _parquet_header(path: Path) -> list[str]:
-    with _parquet(path) as file:
-        return list(file.schema_arrow.names)
-
-
-def _parquet_rows(path: Path) -> Iterator[Row]:
-    with _parquet(path) as file:
-        for batch in file.iter_batches(1000):
-            yield from batch.to_pylist()
-
-
-@contextlib.contextmanager
-def _parquet(path: Path) -> Iterator[Any]:
-    import pyarrow
-    import pyarrow.parquet
-
-    try:
-        with pyarrow.parquet.ParquetFile(path) as file:
-            yield file
-    except pyarrow.ArrowException as error:
-        raise UserError(f"{path}: cannot be read ({' '.join(str(error).split())})") from error
-
-
-READERS: dict[str, tuple[Callable[[Path], Any], Callable[[Path], Iterator[Row]]]] = {
-    ".jsonl": (_json_header, _json_rows),
-    ".jsonl.gz": (_json_header, _json_rows),
-    ".json": (_json_header, _json_rows),
-    ".json.gz": (_json_header, _json_rows),
-    ".csv": (_csv_header, _csv_rows),
-    ".parquet": (_parquet_header, _parquet_rows),
-}
-"""Suffix of a local file -> what reads its column names, and its rows."""
+    entered: set[str] = set()
+    for root, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        if (place := os.path.realpath(root)) in entered:
+            folders.clear()
+            continue
+        entered.add(place)
+        yield from (Path(root, name) for name in names if not name.startswith("."))
 
 
 # --- the hub
@@ -290,13 +209,16 @@ def _hub(name: str) -> list[Table]:
             f"local path ({', '.join(READERS)})"
         ) from error
     return [
-        Table(tuple(split.column_names), lambda split=split: _hub_rows(split), f"{where}/{part}".lstrip("/"))
+        Table(tuple(split.column_names), lambda split=split: _hub_rows(name, split), f"{where}/{part}".lstrip("/"))
         for where, splits in loaded.items()
         for part, split in splits.items()
     ]
 
 
-def _hub_rows(split: Any) -> Iterator[Row]:
-    for batch in split.iter(1000):
-        for values in zip(*batch.values(), strict=True):
-            yield dict(zip(batch, values, strict=True))
+def _hub_rows(name: str, split: Any) -> Iterator[Row]:
+    try:
+        for batch in split.iter(1000):
+            for values in zip(*batch.values(), strict=True):
+                yield dict(zip(batch, values, strict=True))
+    except Exception as error:  # of many kinds: a broken cache, cells that cannot be decoded
+        raise UserError(f"{name}: its rows cannot be read ({' '.join(str(error).split())})") from error

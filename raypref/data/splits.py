@@ -18,11 +18,6 @@ def pair_key(prompt: str, a: str, b: str) -> bytes:
     return _digest(b"pair", prompt.strip(), *sorted((a.strip(), b.strip())))
 
 
-def pair_fold(prompt: str, a: str, b: str, validation: float, test: float) -> str:
-    """The fold of an unordered pair, the same for everybody: 'train', 'validation' or 'test'."""
-    return key_fold(pair_key(prompt, a, b), validation, test)
-
-
 def value_fold(value: str, validation: float, test: float) -> str:
     """The fold of every row that has this value in the column that splits (such as a topic)."""
     return key_fold(_digest(b"value", value.strip()), validation, test)

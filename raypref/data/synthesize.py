@@ -27,7 +27,9 @@ from typing import IO, Any, Literal
 import tyro
 
 from raypref.config import DataConfig, UserError, nearest
-from raypref.data import sources
+from raypref.data.readers import READERS, lines, suffix, told
+from raypref.data.rows import Losses, Unusable
+from raypref.data.sources import table
 from raypref.endpoints.asking import Again, Asking, address, ask_all, fault
 from raypref.tools import console
 
@@ -176,27 +178,27 @@ def read_prompts(path: Path) -> tuple[list[str], dict[str, int]]:
         raise UserError(f"{path}: is a folder; name one file of prompts")
     if not path.is_file():
         raise UserError(f"{path}: there is no such file")
-    if sources.suffix(path) in sources.READERS:
-        table = sources.table(path)
-        if "prompt" not in table.columns:
-            hint = nearest("prompt", table.columns) if table.columns else ""
+    if suffix(path) in READERS:
+        given = table(path)
+        if "prompt" not in given.columns:
+            hint = nearest("prompt", given.columns) if given.columns else ""
             raise UserError(f"{path} has no column 'prompt'{hint}; rename the one that holds the prompts")
-        found: list[Any] = [row.get("prompt") for row in table.rows()]
+        found: list[Any] = [row if isinstance(row, Unusable) else row.get("prompt") for row in given.rows()]
     else:
-        with sources.told(path), sources.text(path) as file:
-            found = [line for line in file if line.strip()]
-    left_out: collections.Counter[str] = collections.Counter()
+        with told(path):
+            found = [line for line in lines(path) if line.strip()]
+    left_out = Losses()
     prompts: dict[str, None] = {}
     for value in found:
         prompt = value.strip() if isinstance(value, str) else ""
         if not prompt:
-            left_out["no text"] += 1
+            left_out.add(value if isinstance(value, Unusable) else Unusable("no text"))
         elif prompt in prompts:
-            left_out["the same as another"] += 1
+            left_out.add(Unusable("the same as another"))
         prompts.update({prompt: None} if prompt else {})
     if not prompts:
         raise UserError(f"{path}: it holds no prompts")
-    return list(prompts), dict(left_out)
+    return list(prompts), left_out.reasons()
 
 
 def deal_axes(prompts: Sequence[str], axes: Sequence[str], known: Mapping[str, str]) -> dict[str, str]:
@@ -428,7 +430,7 @@ def finish(
 
 def advice(out: Path, axes: tuple[str, ...], pairs: int) -> str:
     """How a run deals `pairs` on each axis so that no client lacks one in some fold, or how many more it takes."""
-    from raypref.data.load import least_per_axis
+    from raypref.data.forms.styles import least_per_axis
     from raypref.data.synthetic import most_clients
 
     config, groups = DataConfig(axes=axes), 2 ** len(axes)

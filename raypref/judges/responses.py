@@ -52,7 +52,7 @@ def read(folder: Path) -> list[Response]:
 def _response(line: str, where: str) -> Response:
     try:
         value = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise UserError(f"{where} is no JSON; {AGAIN}") from None
     if not isinstance(value, dict):
         raise UserError(f"{where} is no JSON object; {AGAIN}")

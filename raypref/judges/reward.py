@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from raypref.config import UserError
-from raypref.data.load import TURN
+from raypref.data.forms.pairs import TURN
 from raypref.judges.responses import Response
 from raypref.judges.win_rate import interval
 

@@ -82,17 +82,19 @@ def read_json(path: Path, *needs: str) -> Any:
 
 
 def read_lines(path: Path) -> list[Any]:
-    """What a JSONL file holds, none where it is not there; a last line cut short by a kill is dropped. Raises
-    `UserError` where another is damaged."""
+    """What a JSONL file holds, none where it is not there. Raises `UserError` where a line is damaged.
+
+    A last line without an end was cut short by a kill, and is dropped where it is no JSON; one with its end is not.
+    """
     out: list[Any] = []
-    with reading(path):
-        lines = path.read_text().splitlines() if path.exists() else []
-        for number, line in enumerate(lines, 1):
+    with reading(path, RecursionError):
+        *whole, last = path.read_bytes().split(b"\n") if path.exists() else [b""]
+        for number, line in enumerate([*whole, *filter(None, [last])], 1):
             try:
                 out.append(json.loads(line))
-            except json.JSONDecodeError as error:
-                if number < len(lines):
-                    raise ValueError(f"line {number} is no JSON: {error.msg}") from error
+            except ValueError as error:
+                if number <= len(whole):
+                    raise ValueError(f"line {number} is no JSON: {getattr(error, 'msg', error)}") from error
     return out
 
 

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 from raypref.config import DataConfig, RunConfig
 from raypref.data import check as checking
 from raypref.data.__main__ import main
-from raypref.data.load import assemble
+from raypref.data.people import assemble
 
 ROOT = Path(__file__).parents[2]
 
@@ -159,6 +159,19 @@ def test_strict_is_1_where_any_row_is_unusable(tmp_path, base, capsys):
     assert status([*rows_of("a"), {**rows_of("a")[0], "chosen": None}], "--strict") == 1
     assert status([*rows_of("a"), LONG], "--strict", "--data.max-length", "100") == 1
     assert status([*rows_of("a"), LONG], "--data.max-length", "100") == 0
+
+
+def test_strict_counts_rows_that_cannot_be_read(tmp_path, base, capsys):
+    source, argv = run(tmp_path, [*rows_of("a"), {**rows_of("a")[0], "answer": 1}])
+    text = Path(source).read_text()
+    Path(source).write_text(text.replace('"answer": 1', '"answer": ' + "9" * 5000))
+    assert main(argv) == 0 and main([*argv, "--strict"]) == 1
+    out = capsys.readouterr().out
+    assert f"{source}: 61 rows, 60 distinct pairs" in out and "         1  unusable and left out" in out
+    assert "which should be text (line 61)" in out
+    Path(source).write_bytes(text.encode().replace(b"yes 30", b"\xe9 30"))
+    assert main(argv) == main([*argv, "--strict"]) == 2
+    assert "line 31 is not UTF-8 (byte 0xe9)" in capsys.readouterr().err
 
 
 def test_nobody_left_is_reported_and_2(tmp_path, base, capsys):

@@ -12,8 +12,11 @@ from hypothesis import strategies as st
 
 from raypref.config import DataConfig, UserError
 from raypref.data.federation import FOLDS, Pair
-from raypref.data.load import NO_PROMPT, NO_RESPONSE, NO_TEXT, Unusable, assemble, extract, load, read
-from raypref.data.splits import pair_fold, pair_key, value_fold
+from raypref.data.forms.pairs import NO_PROMPT, NO_RESPONSE, NO_TEXT, extract
+from raypref.data.load import load, read
+from raypref.data.people import assemble
+from raypref.data.rows import Unusable
+from raypref.data.splits import key_fold, pair_key, value_fold
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 UKP = SHARED / "ukp_arguments_by_annotator.jsonl.gz"
@@ -199,7 +202,8 @@ def test_a_client_without_a_fold_is_left_out_and_named():
 
 
 def folds_of(rows: list[dict], config: DataConfig = DataConfig()) -> list[str]:  # noqa: B008
-    return [pair_fold(r["prompt"], r["chosen"], r["rejected"], config.validation, config.test) for r in rows]
+    keys = [pair_key(r["prompt"], r["chosen"], r["rejected"]) for r in rows]
+    return [key_fold(key, config.validation, config.test) for key in keys]
 
 
 def test_nobody_left_is_an_error_that_says_why(tmp_path):
@@ -434,7 +438,7 @@ def test_the_synthetic_federation_has_known_groups_and_stable_folds():
     assert len(everything(federation)) == 5 * 2 * 30
     assert {pair for *_, pair in everything(federation)} != {pair for *_, pair in everything(other)}
     for _, fold, pair in everything(federation):
-        assert fold == pair_fold(pair.prompt, pair.chosen, pair.rejected, config.validation, config.test)
+        assert fold == key_fold(pair_key(pair.prompt, pair.chosen, pair.rejected), config.validation, config.test)
 
 
 # --- real data

@@ -6,10 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raypref.data.federation import FOLDS
-from raypref.data.splits import crossing, exact_folds, key_fold, pair_fold, pair_key, pairs_needed, value_fold
+from raypref.data.splits import crossing, exact_folds, key_fold, pair_key, pairs_needed, value_fold
 
 SHARES = st.tuples(st.floats(0.05, 0.45), st.floats(0.05, 0.45))
 KEYS = st.lists(st.integers(0, 10_000).map(lambda i: pair_key("p", str(i), "other")), max_size=40, unique=True)
+
+
+def pair_fold(prompt: str, a: str, b: str, validation: float, test: float) -> str:
+    return key_fold(pair_key(prompt, a, b), validation, test)
 
 
 @given(st.text(), st.text(), st.text(), SHARES)

@@ -14,7 +14,9 @@ import pytest
 from raypref.config import DataConfig, RunConfig, UserError, override, validate
 from raypref.data.__main__ import main
 from raypref.data.federation import FOLDS, Pair
-from raypref.data.load import NO_PROMPT, NO_RESPONSE, assemble, load, read
+from raypref.data.forms.pairs import NO_PROMPT, NO_RESPONSE
+from raypref.data.load import load, read
+from raypref.data.people import assemble
 from tune_spaces._papers import S2, TLDR
 
 

@@ -1,0 +1,109 @@
+"""The forms in which people keep preferences, one file a form: the columns it is known by, and what makes its pairs.
+
+To add one: write a file with a `Form`, and give it a line in `FORMS`. Most forms need a function of one row (`each`);
+`tldr` is a short one to begin from.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from raypref.config import DataConfig
+from raypref.data.rows import Row, Unusable
+
+Read = Row | Unusable
+"""A row as it was read, or why it could not be."""
+
+Made = Row | Unusable | None
+"""A row of a pair; or why a row is none; or None for a pair that was dealt to nobody."""
+
+DEALT: dict[str, Any] = {
+    "client_column": "client_id",
+    "group_column": "group",
+    "prompt_column": "prompt",
+    "chosen_column": "chosen",
+    "rejected_column": "rejected",
+}
+"""Columns of pairs that are dealt to clients, whatever the configuration calls those of a file."""
+
+PAIRS = "pairs"
+"""The form of all that no other form claims, and what the others are made into."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """One way to write down which of two texts a person chose."""
+
+    columns: frozenset[str]
+    """By which its rows are known, where they have all of them."""
+    about: str
+    """One line: what is read, and what becomes of it."""
+    pairs: Callable[[Iterable[Read], DataConfig, int], Iterator[Made]]
+    """(rows, configuration, seed) -> rows with `prompt`, `chosen` and `rejected` (see `pairs.extract`) and with the
+    columns that name the person. Pure: the same rows in whatever order give the same pairs. A row that is no pair is
+    given as `Unusable`, never dropped."""
+    gives: tuple[str, ...] = ("client_id", "prompt", "chosen", "rejected")
+    """Columns that its pairs have."""
+    dealt: bool = False
+    """Its rows name nobody, and `pairs` deals them to clients by the seed: of columns there are those of `gives` alone,
+    under the names of `DEALT`. Otherwise a pair keeps its row's other columns, such as a topic."""
+    hint: Callable[[DataConfig, Sequence[str]], str] = lambda config, columns: ""
+    """(configuration, columns of the rows) -> what `python -m raypref.data check` advises; empty: nothing."""
+
+
+FORMS: dict[str, str | Form] = {
+    PAIRS: "raypref.data.forms.pairs:FORM",
+    "styles": "raypref.data.forms.styles:FORM",
+    "tldr": "raypref.data.forms.tldr:FORM",
+}
+"""Name -> the form, or where it is (`module:object`), so that nothing is imported before it is needed."""
+
+
+def form(name: str) -> Form:
+    """The form of this name in `FORMS`."""
+    known = FORMS[name]
+    if isinstance(known, Form):
+        return known
+    module, _, what = known.partition(":")
+    return getattr(importlib.import_module(module), what)
+
+
+def recognized(columns: Collection[str], config: DataConfig) -> str:
+    """The name of the form that rows with these columns are in; empty where they name none.
+
+    Of several it is the one that knows most of the columns. Rows with the configured chosen column are pairs already,
+    unless a form knows that column, too.
+    """
+    there = set(columns)
+    chosen = {config.chosen_column} & there
+    known = {name: form(name).columns for name in FORMS if name != PAIRS}
+    fitting = [name for name, needs in known.items() if chosen <= needs <= there]
+    return max(fitting, key=lambda name: len(known[name]), default=PAIRS if chosen else "")
+
+
+def known_by(name: str, config: DataConfig) -> str:
+    """The columns that tell a form, for a sentence."""
+    return config.chosen_column if name == PAIRS else ", ".join(sorted(form(name).columns))
+
+
+def each(pair: Callable[[Row], Row]) -> Callable[[Iterable[Read], DataConfig, int], Iterator[Made]]:
+    """`Form.pairs` of a function that makes the pair of one row, or raises `Unusable`.
+
+    A column of the row that has the name of one of the pair's keeps its meaning, such as a `client_id` of its own.
+    """
+
+    def pairs(rows: Iterable[Read], config: DataConfig, seed: int) -> Iterator[Made]:
+        for row in rows:
+            yield row if isinstance(row, Unusable) else _made(pair, row)
+
+    return pairs
+
+
+def _made(pair: Callable[[Row], Row], row: Row) -> Row | Unusable:
+    try:
+        return {**pair(row), **row}
+    except Unusable as reason:
+        return reason

@@ -1,0 +1,94 @@
+"""TRL's preference format: `prompt`, `chosen` and `rejected`, as text or as conversations, the prompt explicit or not.
+
+Responses without a prompt are conversations that begin alike, or plain transcripts as in HH-RLHF (Bai et al. 2022).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import cast
+
+from raypref.config import DataConfig
+from raypref.data.federation import Pair
+from raypref.data.forms import Form, Made, Read
+from raypref.data.rows import Unusable
+
+TURN = "\n\nAssistant:"
+"""What precedes a response in the plain-text transcripts of HH-RLHF."""
+
+REPEATED = "the same pair as another row"
+NO_PROMPT = "the prompt is missing or empty"
+NO_RESPONSE = "a response is missing or empty"
+NO_TEXT = "a prompt or response is neither text nor a conversation"
+OTHER_PROMPT = "the two prompts differ"
+
+
+def extract(prompt: object, chosen: object, rejected: object) -> Pair:
+    """One choice as three texts, stripped at the ends, from any of TRL's preference forms; else raises `Unusable`.
+
+    Text, or conversations (lists of {"role", "content"}). Turns that both begin with belong to the prompt.
+    Where there is no prompt (None), text is an HH-RLHF transcript and splits at its last assistant turn: the prefix
+    that two transcripts merely share cuts into responses that begin alike.
+    """
+    if not chosen or not rejected:
+        raise Unusable(NO_RESPONSE)
+    given = "" if prompt is None else _text(_turns(prompt))
+    if isinstance(chosen, str) and isinstance(rejected, str):
+        if prompt is None and TURN in chosen and TURN in rejected:
+            (given, _, chosen), (other, _, rejected) = chosen.rpartition(TURN), rejected.rpartition(TURN)
+            if given.strip() != other.strip():
+                raise Unusable(OTHER_PROMPT)
+        pair = Pair(given.strip(), chosen.strip(), rejected.strip())
+    elif isinstance(chosen, str) or isinstance(rejected, str):
+        raise Unusable("one response is text and the other is not")
+    else:
+        ours, theirs = _turns(chosen), _turns(rejected)
+        shared = 0
+        while shared < min(len(ours), len(theirs)) - 1 and ours[shared] == theirs[shared]:
+            shared += 1
+        if {ours[shared][0], theirs[shared][0]} != {"assistant"}:
+            raise Unusable(OTHER_PROMPT)
+        before = _text(ours[:shared])
+        # A prompt given apart is often one of the shared turns, or the first of them, once more.
+        if not before.startswith(given) and given not in [content for _, content in ours[:shared]]:
+            before = f"{given}\n\n{before}"
+        pair = Pair(before.strip(), _text(ours[shared:]).strip(), _text(theirs[shared:]).strip())
+    if not pair.chosen or not pair.rejected:
+        raise Unusable(NO_RESPONSE)
+    if not pair.prompt:
+        raise Unusable(NO_PROMPT)
+    if pair.chosen == pair.rejected:
+        raise Unusable("chosen equals rejected")
+    return pair
+
+
+def _turns(value: object) -> list[tuple[str, str]]:
+    """A conversation as (role, content); text is one turn without a role."""
+    if isinstance(value, str):
+        return [("", value)]
+    if not isinstance(value, list):
+        raise Unusable(NO_TEXT)
+    turns = [(t.get("role"), t.get("content")) if isinstance(t, dict) else (None, None) for t in value]
+    if not all(isinstance(role, str) and isinstance(content, str) for role, content in turns):
+        raise Unusable(NO_TEXT)
+    return cast(list[tuple[str, str]], turns)
+
+
+def _text(turns: Sequence[tuple[str, str]]) -> str:
+    """One turn is its content; several are a transcript in the words of HH-RLHF."""
+    if len(turns) == 1:
+        return turns[0][1]
+    names = {"user": "Human", "assistant": "Assistant", "system": "System"}
+    return "\n\n".join(f"{names.get(role, role)}: {content}" for role, content in turns)
+
+
+def _as_they_are(rows: Iterable[Read], config: DataConfig, seed: int) -> Iterator[Made]:
+    return iter(rows)
+
+
+FORM = Form(
+    columns=frozenset(),  # the configuration names them
+    about="a prompt with a chosen and a rejected response: text, conversations, or whole transcripts as in HH-RLHF",
+    pairs=_as_they_are,
+    gives=(),
+)

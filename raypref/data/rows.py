@@ -1,0 +1,84 @@
+"""Rows of whatever source: what they are, how the unusable ones are counted, and words about them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from raypref.config import UserError, nearest
+
+Row = Mapping[str, Any]
+"""Column -> cell. A row may lack columns that others have."""
+
+
+class Unusable(ValueError):
+    """A row that holds no choice between two texts; the message is the reason, as it is counted."""
+
+    def __init__(self, reason: str, place: str = "") -> None:
+        """place: where it stands, such as `line 120`; empty where the row could be read, and lacks something."""
+        super().__init__(reason)
+        self.place = place
+
+
+class Losses:
+    """Rows left out: how many for each reason, and where the first few stand."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._places: dict[str, list[str]] = {}
+
+    def add(self, row: Unusable) -> None:
+        reason = str(row)
+        self._counts[reason] += 1
+        places = self._places.setdefault(reason, [])
+        if row.place and len(places) <= SHOWN:
+            places.append(row.place)
+
+    def reasons(self) -> dict[str, int]:
+        """Reason -> rows, the most frequent first; with the places where they are known."""
+        ordered = sorted(self._counts.items(), key=lambda item: (-item[1], item[0]))
+        return {why + (f" ({some(self._places[why])})" if self._places[why] else ""): n for why, n in ordered}
+
+
+SHOWN = 5
+"""How many of a list a sentence names."""
+
+
+def some(items: Sequence[object], most: int = SHOWN) -> str:
+    """The first few of a list, for a sentence."""
+    return ", ".join(map(str, items[:most])) + (", …" if len(items) > most else "")
+
+
+def as_text(value: object) -> str:
+    """A person, group or topic of a row as text; '' where there is none. 3.0 is a 3 whose column has gaps."""
+    if value is None or value != value:
+        return ""
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value).strip()
+
+
+def wrapped(rows: Iterable[Row | Unusable | None]) -> str:
+    """The key of the only row under which a list of objects is kept: {"version": 1, "data": [{…}, …]}; else ''."""
+    rows = (row for row in rows if isinstance(row, Mapping))
+    row = next(rows, {})
+    if next(rows, None) is not None:
+        return ""
+    lists = [key for key, value in row.items() if isinstance(value, list) and value and isinstance(value[0], dict)]
+    return lists[0] if lists else ""
+
+
+def missing(source: str, name: str, flag: str, columns: Sequence[str], wrapped: str = "") -> UserError:
+    """The error of rows without a column, with what to do.
+
+    flag: of `--data.` names it. wrapped: the key under which the rows lie instead, if any.
+    """
+    if wrapped:
+        return UserError(
+            f"{source} is one object and no list of rows; if they are what it holds under {wrapped!r}, write that list "
+            f"to a file of its own, such as with jq '.{wrapped}'"
+        )
+    hint = nearest(name, columns)
+    return UserError(
+        f"{source} has no column {name!r}{hint if 'did you mean' in hint else ''}; it has {', '.join(columns)}; "
+        f"say which with --data.{flag}" + (" (empty: all rows are one client's)" if flag == "client-column" else "")
+    )
