@@ -194,6 +194,16 @@ def judged(
             raise UserError(f"{options.run} is of an earlier version, which did not keep its clients' z; run it again")
         z = torch.tensor(result["probes"][name][c])
     row = client_row(folder, config, worker.layout, result["clients"], c, options.at)
+    if len(row) != worker.layout.width:
+        raise UserError(
+            f"{folder} has {len(row)} parameters for {options.client}, its config.json asks for {worker.layout.width}: "
+            "one of the two was changed; put it back, or run it again"
+        )
+    if not torch.isfinite(row).all():
+        raise UserError(
+            f"what {options.client} had in {folder} is not finite, its training diverged: run it again with a lower "
+            "learning rate"
+        )
     encode, template, _ = objective.encoding(config)
     counts = [Counts() for _ in pairs]
     length = config.data.max_length

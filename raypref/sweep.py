@@ -318,7 +318,9 @@ def execute(
             run_config=tune.RunConfig(name="tune", storage_path=str(folder), verbose=0, callbacks=[Lines()]),
         ).fit()
     except BaseException:
-        ray.shutdown()  # ends the trials' processes, so that nothing writes behind us
+        # Ends the trials' processes, so that nothing writes behind us. It fails no call that may be finishing: Ray's
+        # threads are stopped, as at the end of every process.
+        ray.shutdown()
         raise
     failures = {}
     for result in results:

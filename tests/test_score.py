@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -98,6 +99,24 @@ def test_where_the_lines_go(run, tmp_path, capsys):
         with pytest.raises(UserError, match=said):
             scored(run, capsys, file, "--out", wrong)
     assert not (tmp_path / "no").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (lambda rows: rows[:, 1:], r"has \d+ parameters for c01, its config\.json asks for \d+: one of the two was"),
+        (lambda rows: rows * torch.tensor([[1.0], [float("nan")]]), "what c01 had in .* is not finite, its training"),
+    ],
+)
+def test_a_row_that_cannot_judge_is_refused(run, tmp_path, capsys, change, line):
+    (tmp_path / "pairs.jsonl").write_text(GOOD)
+    copy = shutil.copytree(run, tmp_path / "copy")
+    file = copy / "clients" / "00000.safetensors"
+    tensors, values = checkpoint.load(file)
+    checkpoint.save(file, tensors | {"rows": change(tensors["rows"])}, values)
+    with pytest.raises(UserError, match=line) as error:
+        scored(copy, capsys, tmp_path / "pairs.jsonl")
+    assert "\n" not in str(error.value)
 
 
 def test_a_client_is_needed(run, tmp_path):

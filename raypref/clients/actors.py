@@ -2,6 +2,10 @@
 
 A client actor is a `Worker` with the clients it holds (`clients.clients_per_actor`, 1: every client its own actor). The
 server actor runs whatever generator it is given, such as the rounds of a run, and streams its records to the driver.
+
+Whatever must be ended is an actor and is killed, at any time: Ray's one thread for replies books or fails each call of
+an actor once, and sends the kill itself. Nothing is cancelled: `ray.cancel` fails a task from the thread it is called
+in, and where Ray has the task's reply but has not booked it yet, Ray aborts the process (ray-project/ray#54260).
 """
 
 from __future__ import annotations
@@ -204,7 +208,7 @@ class ActorClients(Pool):
 
     def close(self) -> None:
         for actor in self.actors:
-            ray.kill(actor)
+            ray.kill(actor)  # calls may be under way, where another's has failed: each is booked or failed, once
 
 
 @dataclass(frozen=True)
@@ -236,7 +240,7 @@ def by_ray_train(task: PooledTask) -> PooledStack:
             run_config=TrainRun(name="pooled", storage_path=notes),
         ).fit()
         result = ray.get(mailbox.get.remote())
-    ray.kill(mailbox)
+    ray.kill(mailbox)  # its one call may still be being booked, as in `ActorClients.close`; no call can follow
     return result
 
 
@@ -305,6 +309,8 @@ def stream_from_server(config: RunConfig, records: Callable[..., Iterator[Any]],
     except ray.exceptions.RayActorError as error:
         raise _lost(error) from error
     finally:
+        # The stream may have ended a moment ago, or go on where its reader has gone: it is one call of an actor, which
+        # is booked or failed once, and items that still arrive are dropped. The client actors end with their owner.
         ray.kill(server)
 
 

@@ -46,6 +46,36 @@ def check_base(base: str, known: str, run: str) -> str:
     return found
 
 
+def same_base(name: str, base: str) -> bool | None:
+    """Whether an adapter's word for its base, a folder or a hub id, means `base`; None where it cannot be known.
+
+    By name; else by identity, where both are on this machine (nothing is fetched). Two hub ids of which one is not here
+    are two bases; a folder of another machine may be any.
+    """
+    path = base_path(base)
+    if name in (base, path):
+        return True
+    here = _on_this_machine(name), _on_this_machine(path)
+    if here[0] and here[1]:
+        return base_identity(here[0]) == base_identity(here[1])
+    return False if _is_hub_id(name) and _is_hub_id(path) else None
+
+
+def _is_hub_id(word: str) -> bool:
+    return not word.startswith((".", "/", "~")) and word.count("/") == 1 and not Path(word).is_dir()
+
+
+def _on_this_machine(word: str) -> str | None:
+    """The folder of a base that is given as a folder or a hub id; None where its weights are not here."""
+    from huggingface_hub import try_to_load_from_cache
+
+    folder = Path(base_path(word) if word == "embedded" else word).expanduser()
+    if _is_hub_id(word):
+        known = try_to_load_from_cache(word, "config.json")
+        folder = Path(known).parent if isinstance(known, str) else folder
+    return str(folder) if (folder / "config.json").exists() and any(folder.glob("*.safetensors")) else None
+
+
 def _files(path: str) -> Iterator[Path]:
     """The tokenizer's and the weights' files of a folder or a hub id, as far as they are there."""
     from transformers.utils import cached_file

@@ -4,18 +4,39 @@ modules of a variational selector beside it as `latent.safetensors`."""
 from __future__ import annotations
 
 import json
-import warnings
+import math
+import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import torch
 from torch import Tensor
 
 from raypref.config import ModelConfig, UserError
+from raypref.models.identity import same_base
 from raypref.models.layout import BESIDE, Layout
 from raypref.models.selector import base_path
 
 PREFIX = "base_model.model.model."
 NOTICE = "without_latent_safetensors_z_is_ignored"
 """A key in `adapter_config.json` that PEFT does not know, and therefore warns of, by its name."""
+CHECKED = (
+    *("peft_type", "task_type", "base_model_name_or_path", "init_lora_weights"),
+    *("r", "rank_pattern", "lora_alpha", "alpha_pattern", "use_rslora"),
+    *("target_modules", "exclude_modules", "layers_to_transform", "layers_pattern"),
+)
+"""Fields of `adapter_config.json` that may have other values than PEFT's defaults, as `check_config` allows."""
+INERT = (
+    *("auto_mapping", "inference_mode", "lora_dropout", "peft_version", "revision", "runtime_config", NOTICE),
+    *("corda_config", "eva_config", "loftq_config", "lora_ga_config"),  # of an initialization, which is checked itself
+    *("megatron_core", "qalora_group_size"),  # of `megatron_config` and `use_qalora`, which may not be set
+)
+"""Fields that may have any value: nothing that a trained adapter computes depends on them."""
+INITIALIZATIONS = (True, False, "gaussian", "orthogonal", "eva")
+"""Values of `init_lora_weights` that leave the base as it is. The others take the adapter's start out of the base, or
+quantize it, when an adapter is loaded, too."""
+MERGE = "merge it into its base with PEFT (`merge_and_unload`) and give the result as model.base, or train one without"
 
 
 def export_peft(folder: Path, row: Tensor, layout: Layout, config: ModelConfig) -> None:
@@ -47,35 +68,122 @@ def export_peft(folder: Path, row: Tensor, layout: Layout, config: ModelConfig) 
 
 
 def import_peft(folder: Path, layout: Layout, config: ModelConfig) -> Tensor:
-    """Read a PEFT folder as a row [D].
+    """Read a PEFT folder as a row [D] that computes what PEFT computes from it.
 
-    Raises `UserError` where the folder's rank, scaling or modules are not those of `config`; nothing is loaded in part.
+    Raises `UserError` where no row of `config` does that: another rank, scale, base or set of modules, a kind of
+    adapter that is not plain LoRA, missing or damaged files, values that are not finite. Nothing is loaded in part.
     """
-    from peft import PeftConfig
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
+    names = {f"{PREFIX}{s.name}.weight": s.name for s in layout.segments if not s.name.startswith(BESIDE)}
     tensors: dict[str, Tensor] = {}
     try:
-        if any(not segment.name.startswith(BESIDE) for segment in layout.segments):
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", f".*{NOTICE}.*")
-                found = PeftConfig.from_pretrained(str(folder))
-            for name, theirs, ours in (
-                ("lora_r", found.r, config.lora_r),
-                ("lora_alpha", found.lora_alpha, config.lora_alpha),
-            ):
-                if theirs != ours:
-                    raise UserError(
-                        f"the adapter in {folder} has {name} {theirs:g}, the run {ours:g}; set model.{name}"
-                    )
-            adapter = load_file(folder / "adapter_model.safetensors")
-            tensors = {k.removeprefix(PREFIX).removesuffix(".weight"): t for k, t in adapter.items()}
+        if names:
+            check_config(folder, json.loads((folder / "adapter_config.json").read_text()), layout, config)
+            tensors = {names.get(k, k): t for k, t in load_file(folder / "adapter_model.safetensors").items()}
         if (folder / "latent.safetensors").exists():
             tensors |= load_file(folder / "latent.safetensors")
     except (OSError, ValueError, SafetensorError) as error:
         raise UserError(f"no PEFT adapter in {folder}: {str(error).splitlines()[0]}") from error
     try:
-        return layout.join(tensors)
+        row = layout.join(tensors)
     except ValueError as error:
         raise UserError(f"the adapter in {folder} does not fit this base and model.lora-targets: {error}") from error
+    for name, tensor in layout.split(row[None]).items():
+        if wrong := int((~torch.isfinite(tensor)).sum()):
+            raise UserError(
+                f"the adapter in {folder} has {wrong} values in {name} that are not finite; its training has diverged "
+                "or the file is damaged: give another one"
+            )
+    return row
+
+
+def check_config(folder: Path, values: Any, layout: Layout, config: ModelConfig) -> None:
+    """`UserError` where PEFT computes something else from `adapter_config.json` than the run from a row of `layout`.
+
+    values: what the file holds. A field that is not listed above must have PEFT's default, so that one which a later
+    PEFT adds is refused, too, unless it is off.
+    """
+    from peft import LoraConfig
+
+    def refuse(field: str, remedy: str = MERGE) -> UserError:
+        return UserError(f"the adapter in {folder} has {field}={json.dumps(values.get(field))}; {remedy}")
+
+    if not isinstance(values, dict):
+        raise ValueError("adapter_config.json is not an object of fields")
+    if values.get("peft_type") != "LORA":
+        raise refuse("peft_type", "give a LoRA adapter")
+    if values.get("task_type") not in (None, "CAUSAL_LM"):
+        raise refuse("task_type", "give an adapter of a causal language model")
+    defaults = json.loads(json.dumps(LoraConfig().to_dict(), default=list))
+    for field in sorted(values.keys() - set(CHECKED) - set(INERT)):
+        default = defaults.get(field)
+        if values[field] != default and (values[field] or default):
+            unknown = "the installed PEFT does not know it: update PEFT, or "
+            raise refuse(field, unknown * (field not in defaults) + MERGE)
+    values = {field: defaults[field] for field in CHECKED} | values
+    if values["init_lora_weights"] not in INITIALIZATIONS:
+        raise refuse("init_lora_weights")
+    name = values["base_model_name_or_path"]
+    if name and same_base(str(name), config.base) is False:
+        raise refuse(
+            "base_model_name_or_path",
+            f"that is another base than model.base={config.base!r}: set model.base, or correct the field in "
+            "adapter_config.json where both are the same",
+        )
+    modules = list(dict.fromkeys(s.name.rpartition(".")[0] for s in layout.segments if not s.name.startswith(BESIDE)))
+    try:
+        check_modules(folder, values, modules)
+        check_scale(folder, values, modules, config)
+    except (TypeError, AttributeError, re.error) as error:
+        raise ValueError(f"adapter_config.json cannot be read: {error}") from error
+
+
+def check_modules(folder: Path, values: Mapping[str, Any], modules: list[str]) -> None:
+    """`UserError` where PEFT does not adapt one of these: it would leave that one's tensors out."""
+    from peft import LoraConfig
+    from peft.tuners.tuners_utils import check_target_module_exists
+
+    targets = values["target_modules"]
+    if not targets:
+        raise ValueError("adapter_config.json names no target_modules")
+    fields = ("target_modules", "exclude_modules", "layers_to_transform", "layers_pattern")
+    peft = LoraConfig(**{field: values[field] for field in fields})
+    keys = [f"model.{name}" for name in modules]
+    left = [key for key in keys if targets != "all-linear" and not check_target_module_exists(peft, key)]
+    if left:
+        raise UserError(
+            f"the adapter in {folder} does not adapt {left[0]} (by {', '.join(f for f in fields if values[f])}); set "
+            "model.lora-targets to the modules of every block that it adapts, or give another adapter"
+        )
+
+
+def check_scale(folder: Path, values: Mapping[str, Any], modules: list[str], config: ModelConfig) -> None:
+    """`UserError` where a module's rank is not the run's, or its update not scaled by the run's α / r.
+
+    As PEFT (`LoraModel._create_and_replace`, `LoraLayer.update_layer`): α and r of a module by the first pattern that
+    matches its name, the scale α / r, with `use_rslora` α / √r.
+    """
+    from peft.utils.other import get_pattern_key
+
+    def of(pattern: str, usual: str) -> list[float]:
+        given = values[pattern] or {}
+        return [given.get(get_pattern_key(given.keys(), f"model.{name}"), values[usual]) for name in modules]
+
+    ranks, alphas = of("rank_pattern", "r"), of("alpha_pattern", "lora_alpha")
+    for what, given, of_modules in (("rank", "rank_pattern", ranks), ("scale", "alpha_pattern", alphas)):
+        if len(set(of_modules)) > 1:
+            raise UserError(
+                f"the adapter in {folder} has {given}={json.dumps(values[given])}, by which its modules differ in "
+                f"{what}; {MERGE}"
+            )
+    if ranks[0] != config.lora_r:
+        raise UserError(f"the adapter in {folder} has lora_r {ranks[0]:g}, the run {config.lora_r:g}; set model.lora_r")
+    alpha = alphas[0] * math.sqrt(config.lora_r) if values["use_rslora"] else alphas[0]
+    if not math.isclose(alpha, config.lora_alpha, rel_tol=1e-12):
+        how = ", ".join(f for f in ("use_rslora", "alpha_pattern") if values[f])
+        raise UserError(
+            f"the adapter in {folder} has lora_alpha {alpha:g}{f' (by {how})' * bool(how)}, the run "
+            f"{config.lora_alpha:g}; set model.lora_alpha to {float(alpha)!r}"
+        )

@@ -48,21 +48,22 @@ def by_ray_train(task: Task, folder: Path, told: Told) -> None:
     actors.start_ray()
     actors.check_fits([share_of(r)] * r.workers, "lower rlhf.workers or rlhf.{kind}s-per-worker")
     actors.check_shared(folder)
-    post = Post.remote()
+    post, trainer = Post.remote(), Trainer.remote()
     with tempfile.TemporaryDirectory(prefix=".ray-train-", dir=folder, ignore_cleanup_errors=True) as notes:
-        job = fit.remote([ray.put(task)], str(folder), notes, post)
         try:
-            deliver(post, job, r.workers, told)
+            deliver(post, trainer.fit.remote([ray.put(task)], str(folder), notes, post), r.workers, told)
         except ray.exceptions.RayError as error:
             if dead := deaths(getattr(error, "cause", error)):
                 raise UserError(
-                    f"the training's processes died too often ({dead[0]}); nothing finished is lost: run the same "
-                    "command again"
+                    f"the training's processes died and are not started again ({dead[0]}); nothing finished is lost: "
+                    "run the same command again"
                 ) from error
             raise
         finally:
-            ray.cancel(job, force=True)  # and with it the processes, whatever ends this one
-            ray.kill(post)
+            # Whatever ends this one, the processes end with the trainer, who owns them. A kill is safe at any time,
+            # even where Ray has handed on a result but not yet booked it; a cancel is not (see `clients.actors`).
+            ray.kill(trainer)
+            ray.kill(post)  # the same holds for the letter that was still asked for
 
 
 def deliver(post: Any, job: Any, workers: int, told: Told) -> None:
@@ -92,7 +93,7 @@ def share_of(r: RLHFConfig) -> dict[str, float]:
 
 def deaths(error: Exception) -> list[str]:
     """Why processes died, a line each, where that is what ended a job."""
-    if isinstance(error, ray.exceptions.WorkerCrashedError):  # the trainer's own
+    if isinstance(error, ray.exceptions.RayActorError):  # the trainer's own, or that of Ray Train's controller
         return [str(error).strip().splitlines()[0]]
     failures = getattr(error, "worker_failures", {}).values()  # Ray Train's, by rank
     found = [getattr(failure, "health_check_failure", None) for failure in failures]
@@ -118,23 +119,26 @@ class Post:
         self.letters.task_done()
 
 
-@ray.remote(num_cpus=0, max_retries=0)
-def fit(task: list[Any], folder: str, notes: str, post: Any) -> None:
-    """The trainer, in a process that can be ended."""
-    from ray.train import FailureConfig, ScalingConfig
-    from ray.train import RunConfig as TrainRun
-    from ray.train.torch import TorchTrainer
+@ray.remote(num_cpus=0)
+class Trainer:
+    """Ray Train's trainer in a process of its own, which can be ended at any time; what it started ends with it."""
 
-    os.environ["RAY_CHDIR_TO_TRIAL_DIR"] = "0"  # a relative path such as model.base stays one
-    r = ray.get(task[0]).config.rlhf
-    TorchTrainer(
-        train_share,
-        train_loop_config={"task": task, "folder": folder, "post": post},
-        scaling_config=ScalingConfig(
-            num_workers=r.workers, use_gpu=r.gpus_per_worker > 0, resources_per_worker=share_of(r)
-        ),
-        run_config=TrainRun(name="policy", storage_path=notes, failure_config=FailureConfig(max_failures=RESTARTS)),
-    ).fit()
+    def fit(self, task: list[Any], folder: str, notes: str, post: Any) -> None:
+        """Train to the end. task: a reference to the `Task` inside a list, which Ray passes on as it is."""
+        from ray.train import FailureConfig, ScalingConfig
+        from ray.train import RunConfig as TrainRun
+        from ray.train.torch import TorchTrainer
+
+        os.environ["RAY_CHDIR_TO_TRIAL_DIR"] = "0"  # a relative path such as model.base stays one
+        r = ray.get(task[0]).config.rlhf
+        TorchTrainer(
+            train_share,
+            train_loop_config={"task": task, "folder": folder, "post": post},
+            scaling_config=ScalingConfig(
+                num_workers=r.workers, use_gpu=r.gpus_per_worker > 0, resources_per_worker=share_of(r)
+            ),
+            run_config=TrainRun(name="policy", storage_path=notes, failure_config=FailureConfig(max_failures=RESTARTS)),
+        ).fit()
 
 
 def train_share(config: dict[str, Any]) -> None:
