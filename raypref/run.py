@@ -26,7 +26,7 @@ class Options:
 
     config: Annotated[RunConfig, tyro.conf.arg(name="")]
     preset: str = ""
-    """A preset of the space, such as `paper`; overrides here come on top."""
+    """A preset of the space, such as `paper`; overrides here come on top. S2's `paper` needs --data.source."""
     smoke: bool = False
     """Seconds instead of minutes: whether everything works, not how well."""
     against: tuple[str, ...] = ()
@@ -49,6 +49,7 @@ def command(argv: list[str]) -> int:
     space = load_space(name)
     base = space.configured(peek(rest, "--preset"), "--smoke" in rest)
     options = parse(Options, rest, f"python -m raypref.run {name}", Options(base, against=space.against))
+    space.check(options.config, options.preset, options.smoke)
     out = output_folder(options.out)
     others = [a for a in options.against if a not in ("none", options.config.algorithm)]
     configs = [dataclasses.replace(options.config, algorithm=a) for a in others] + [options.config]

@@ -43,7 +43,7 @@ class Options:
 
     config: Annotated[RunConfig, tyro.conf.arg(name="")]
     preset: str = ""
-    """A preset of the space, such as `paper`; overrides here come on top."""
+    """A preset of the space, such as `paper`; overrides here come on top. S2's `paper` needs --data.source."""
     smoke: bool = False
     """A few trials of seconds: whether everything works, not how well."""
     seeds: tuple[int, ...] = ()
@@ -99,7 +99,8 @@ def command(argv: list[str]) -> int:
     space = load_space(name)
     base = override(space.configured(peek(rest, "--preset"), "--smoke" in rest), {"clients.backend": "ray"})
     options = parse(Options, rest, f"python -m raypref.sweep {name}", Options(base))
-    space = narrowed(space, rest, options.config)
+    space.check(options.config, options.preset, options.smoke)
+    space = narrowed(space.under(options.preset), rest, options.config)
     if options.config.clients.backend != "ray":
         raise UserError("a sweep runs on Ray, so clients.backend must be 'ray'; raypref.run runs one trial without")
     if options.config.clients.server_cpus <= 0:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.metadata
 import importlib.util
+import itertools
 import json
 import re
 import shlex
@@ -165,23 +167,39 @@ def test_a_question_about_usage_loads_no_heavy_library(words: str) -> None:
     assert loaded == set()
 
 
-def commands() -> dict[str, list[str]]:
-    """Module to its arguments, for every raypref command that a file in cluster/ would have run."""
+def commands(*paths: Path) -> dict[str, list[str]]:
+    """A line -> its module and arguments, for every raypref command that these files would have run, or show."""
     found = {}
-    for path in sorted((ROOT / "cluster").iterdir()):
-        for line in re.findall(r"python -m (raypref\.[^`\n#]*)", path.read_text()):
-            module, *arguments = shlex.split(line)
-            found[f"{path.name}: {line.strip()}"] = [module, *arguments]
+    for path in paths:
+        for line in re.findall(r"python -m (raypref\.[^`\n#]*)", path.read_text().replace("\\\n", " ")):
+            found[f"{path.name}: {line.strip()}"] = shlex.split(line)
     return found
 
 
-@pytest.mark.parametrize("command", commands().values(), ids=commands())
-def test_cluster_files_use_commands_that_exist(command: list[str]) -> None:
-    module, name, *arguments = command
+@functools.cache
+def flags(module: str, *words: str) -> set[str]:
+    """What `--help` of a command knows."""
+    return set(re.findall(r"--[a-z][\w.-]*", call(module, *words, "--help")[0]))
+
+
+def check_command(module: str, *arguments: str) -> None:
+    """That a command exists, with the spaces that it names (NAME: any) or its part of `raypref.data`, and its flags."""
     assert importlib.util.find_spec(module) is not None
-    assert (ROOT / "tune_spaces" / f"{name}.py").is_file()
-    known = set(re.findall(r"--[a-z][\w.-]*", call(module, name, "--help")[0]))
-    assert {argument for argument in arguments if argument.startswith("--")} <= known
+    words = list(itertools.takewhile(lambda word: not word.startswith("--"), arguments))
+    if module in ("raypref.run", "raypref.sweep", "raypref.rlhf", "raypref.compare"):
+        words = [word for word in words if word != "…"]
+        words = ["fedgd" if word == "NAME" else word for word in words]
+        assert all((ROOT / "tune_spaces" / f"{word}.py").is_file() for word in words), words
+    asked = [] if module in ("raypref.compare", "raypref.judge", "raypref.generate", "raypref.score") else words[:1]
+    assert {argument for argument in arguments if argument.startswith("--")} <= flags(module, *asked)
+
+
+CLUSTER = commands(*sorted((ROOT / "cluster").iterdir()))
+
+
+@pytest.mark.parametrize("command", CLUSTER.values(), ids=CLUSTER)
+def test_cluster_files_use_commands_that_exist(command: list[str]) -> None:
+    check_command(*command)
 
 
 # --- the cluster files ----------------------------------------------------------------------------------------------

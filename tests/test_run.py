@@ -63,6 +63,7 @@ def test_without_a_name_it_lists_what_there_is(command):
         (["fedgd", "--expert.K", "3"], "unknown flag '--expert.K'; did you mean '--experts.K'?"),
         (["fedgd", "--experts.K", "three"], "--experts.K: invalid literal"),
         (["fedgd", "--preset", "papper"], "unknown preset 'papper'; did you mean 'paper'?"),
+        (["fedgd", "--preset", "paper", "--model.lora-r", "4"], "then add --data.source pairs.jsonl"),
         (["fedgd", *WORDS, "--federation.cohort", "99"], "federation.cohort is 99 but there are 12 clients"),
         (["fedgd", *WORDS, "--data.source", "nowhere.jsonl"], "nowhere.jsonl"),
         (["fedgd", *WORDS, "--clients.backend", "ray", "--clients.gpus-per-actor", "1"], "1 GPU"),

@@ -9,7 +9,7 @@ import pytest
 
 from raypref.algorithms import ALGORITHMS
 from raypref.config import RunConfig, UserError, flatten, override
-from raypref.config.spaces import Space, load_space, names
+from raypref.config.spaces import Needed, Space, load_space, names
 from raypref.evaluation.ranking import BEST
 from raypref.objectives.choice import metrics
 
@@ -38,6 +38,12 @@ S2_A2 = {
     "data.axes": ("education", "humor"),
 }
 """S2, A.2 (and 2.3), typed in a second time, beside the words that say so."""
+
+S2_ELSEWHERE = {
+    # Section 3: "trained for 200 communication rounds with the same number of updates"; so Tables 1 and 2.
+    "imbalance": {"federation.rounds": 200},
+}
+"""Where a space's table or figure has other settings than A.2."""
 
 
 S1_TABLE_4 = {
@@ -101,10 +107,12 @@ def test_the_spaces_are_those_of_the_folder():
 def test_every_dotted_key_exists_and_every_value_fits(name):
     space = load_space(name)
     keys = itertools.chain(space.grid, space.draws, space.smoke, space.smoke_grid, *space.presets.values())
+    assert set(space.preset_grid) <= set(space.presets)
+    assert all(set(grid) <= set(space.grid) for grid in space.preset_grid.values())  # in the place of those values
     assert {key for one in keys for key in ((one,) if isinstance(one, str) else one)} <= FIELDS
     for smoke, preset in itertools.product((False, True), ("", *space.presets)):
-        grid = space.smoke_grid if smoke else space.grid
-        trials = list(space.trials(space.configured(preset, smoke), smoke))
+        grid = space.smoke_grid if smoke else space.under(preset).grid
+        trials = list(space.under(preset).trials(space.configured(preset, smoke), smoke))
         assert len({t.key for t in trials}) == len(trials)
         assert len(trials) == math.prod(map(len, grid.values())) * (space.samples if space.draws and not smoke else 1)
         for config in trials:
@@ -170,7 +178,8 @@ def test_s1s_counts_ratios_and_ablation_are_all_tried():
 def test_the_paper_preset_is_the_papers(name):
     config = load_space(name).configured("paper")
     flat = flatten(dataclasses.asdict(config))
-    assert {key: flat[key] for key in S2_A2} == S2_A2
+    table = S2_A2 | S2_ELSEWHERE.get(name, {})
+    assert {key: flat[key] for key in table} == table
     if name == "real_world":
         assert {0, 80, 240} <= set(config.personalization.marks)  # Table 3: acc^0, acc^80, acc^240
         # 2.3: "34 clients who participate in all three train/valid1/valid2 splits with at least 100 samples each"
@@ -178,6 +187,65 @@ def test_the_paper_preset_is_the_papers(name):
         assert config.data.client_column == "worker"
     else:  # "evaluated every 10 steps up to 80 local fine-tuning steps" (Fig. 2)
         assert config.personalization.marks == tuple(range(0, 81, 10))
+
+
+def test_fig_5_varies_the_papers_learning_rates_and_local_steps():
+    """C.2: "τ in {1, 5, 15, 30} ... either the default learning rate or a learning rate that is 10 x smaller", and A.2:
+    "a constant learning rate of 1 x 10^-5"."""
+    space = load_space("local_steps").under("paper")
+    trials = list(space.trials(space.configured("paper")))
+    assert {t.optim.learning_rate for t in trials} == {1e-5, 1e-6}
+    assert {t.federation.local_steps for t in trials} == {1, 5, 15, 30}
+    assert {t.data.group_sizes for t in trials} == {(10, 10, 10, 10)}  # "on the balanced synthetic dataset"
+    assert {t.algorithm for t in trials} == {"fedavg", "cl"} and len(trials) == 16
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in OURS])
+def test_no_paper_preset_trains_on_template_phrases(name):
+    """S2's pairs must be given, and the line says how to make them (2.3); S1's and TL;DR's are on the hub."""
+    space = load_space(name)
+    for preset in space.presets:
+        config = space.configured(preset)
+        space.check(space.configured(preset, smoke=True), preset, smoke=True)
+        if config.data.source != "synthetic":
+            space.check(config, preset)
+            continue
+        with pytest.raises(UserError) as refused:
+            space.check(config, preset)
+        line = str(refused.value)
+        assert line.startswith(f"--preset {preset} needs another --data.source than 'synthetic': ")
+        assert "python -m raypref.data synthesize HuggingFaceH4/ultrafeedback_binarized --limit 52000" in line
+        assert line.endswith("then add --data.source pairs.jsonl") and "\n" not in line
+        space.check(override(config, {"data.source": "pairs.jsonl"}), preset)
+    space.check(space.base)
+
+
+def test_what_the_papers_prompts_are_enough_for():
+    """2.3: "40 clients (650 samples per axis)" take 26,000 pairs an axis, 52,000 in all: "52K unique prompts"."""
+    config = load_space("fedgd").configured("paper").data
+    assert sum(config.group_sizes) * config.pairs_per_axis * len(config.axes) == 52_000
+
+
+def test_a_preset_may_leave_any_field_to_be_given():
+    space = Space("", RunConfig(), presets={"mine": {"experts.K": Needed(4, "count your groups"), "experts.T": 5}})
+    assert space.configured("mine").experts == dataclasses.replace(RunConfig().experts, T=5)
+    with pytest.raises(UserError, match=r"^--preset mine needs another --experts\.K than 4: count your groups$"):
+        space.check(space.configured("mine"), "mine")
+    space.check(override(space.configured("mine"), {"experts.K": 3}), "mine")
+    space.check(space.configured("mine"), "mine", smoke=True)
+
+
+def test_a_preset_may_try_other_values():
+    """Those keys only; a field that is given on the command line is fixed there, too."""
+    space = Space(
+        "", RunConfig(), grid={"experts.K": [2, 3], "seed": [0, 1]}, presets={"wide": {}, "narrow": {}},
+        preset_grid={"wide": {"experts.K": [5, 6, 7]}},
+    )  # fmt: skip
+    tried = {name: [(t.experts.K, t.seed) for t in space.under(name).trials(space.base)] for name in ("", "narrow")}
+    assert tried[""] == tried["narrow"] == [(2, 0), (2, 1), (3, 0), (3, 1)]
+    wide = space.under("wide")
+    assert [(t.experts.K, t.seed) for t in wide.trials(space.base)] == [(k, s) for k in (5, 6, 7) for s in (0, 1)]
+    assert wide.without({"experts.K": 4}).grid == {"seed": [0, 1]}
 
 
 def test_draws_are_within_bounds_and_the_same_every_time():
@@ -269,6 +337,8 @@ def test_unknown_names_are_answered_with_the_nearest(tmp_path):
         load_space("fedgb")
     with pytest.raises(UserError, match="unknown preset 'papr'; did you mean 'paper'"):
         load_space("fedgd").configured("papr")
+    with pytest.raises(UserError, match="unknown preset 'section3'; there are: paper"):  # its name before
+        load_space("imbalance").configured("section3")
 
 
 def test_smoke_comes_on_top_of_a_preset():

@@ -65,6 +65,13 @@ def test_a_field_that_is_given_is_not_searched():
     assert narrowed(space, ["--smoke"], space.base) == space
 
 
+def test_a_preset_that_needs_data_is_refused_and_smoke_needs_none(words, capsys):
+    with pytest.raises(UserError, match=r"^--preset paper needs another --data\.source than 'synthetic'"):
+        command(["fedgd", "--preset", "paper", "--dry-run"])
+    assert command([*words, "--preset", "paper", "--dry-run", "--model.dtype", "float32"]) == 0
+    assert "trials: 4, of 2 configurations" in capsys.readouterr().out
+
+
 def test_how_many_run_side_by_side():
     """Servers of 0.1 CPU and actors of 0.9: a core each. A share of a GPU lies on one device."""
     one = [{"CPU": 0.1}, {"CPU": 0.9}]

@@ -1,11 +1,25 @@
 """The papers' settings, typed in once; `tests/test_spaces.py` holds them to the papers' tables."""
 
+from raypref.config.spaces import Needed
+
+PROMPTS = "HuggingFaceH4/ultrafeedback_binarized"
+"""UltraFeedback's prompts (openbmb/UltraFeedback, Cui et al. 2024) in a column `prompt`. S2 takes those of P-Soups
+(Jang et al. 2023, github.com/joeljang/RLPHF) beside them, 52,000 together (2.3)."""
+
 S2: dict[str, object] = {
     "model.base": "Qwen/Qwen2-0.5B",  # section 5
     "model.dtype": "bfloat16",  # A.1
     "model.lora_r": 8,
     "model.lora_alpha": 16.0,
     "model.lora_dropout": 0.05,
+    # 2.3: "we generate two candidate responses per prompt", by GPT-4o-mini. The embedded generator's template phrases
+    # are no stand-in: counting words tells them apart.
+    "data.source": Needed(
+        "synthetic",
+        "S2's pairs are a language model's answers to UltraFeedback's prompts (2.3), and the embedded generator has "
+        f"template phrases; python -m raypref.data synthesize {PROMPTS} --limit 52000 --out pairs.jsonl makes such "
+        "pairs (--dry-run tells the cost), then add --data.source pairs.jsonl",
+    ),
     "data.pairs_per_axis": 650,  # 2.3
     "data.exact_counts": (50, 50),  # 2.3: 50 samples each for validation and testing
     "data.template": "hh",

@@ -1,7 +1,7 @@
 """CL, Multi CL, FL and FL_target at half of the rounds, balanced and imbalanced (S2 section 3, Tables 1 and 2).
 
-S2 trains these for 200 rounds, and for 400 in its main table: preset `section3`. FL at R/2 rounds is also what FedGD's
-second phase has. `python -m raypref.compare imbalance` draws them.
+S2 trains these for 200 rounds (preset `paper`), and for 400 in its main table, which is `main_results`. FL at R/2
+rounds is also what FedGD's second phase has. `python -m raypref.compare imbalance` draws them.
 """
 
 from raypref.config import ClientsConfig, DiagnosticsConfig, FederationConfig, RunConfig
@@ -21,7 +21,7 @@ SPACE = Space(
     ),
     grid={"data.group_sizes": [(10, 10, 10, 10), (15, 15, 5, 5)], "algorithm": FOUR, "seed": [0, 1, 2]},
     smoke_grid={"data.group_sizes": [(3, 3, 3, 3), (4, 4, 2, 2)], "algorithm": FOUR},
-    presets={"paper": S2, "section3": {**S2, "federation.rounds": 200}},
+    presets={"paper": {**S2, "federation.rounds": 200}},  # section 3
     smoke=SMOKE,
     against=("cl", "multi_cl", "fedavg"),
 )

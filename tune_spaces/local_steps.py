@@ -18,7 +18,7 @@ SPACE = Space(
     grid={
         "algorithm": ["fedavg", "cl"],
         "federation.local_steps": [1, 5, 15, 30],
-        "optim.learning_rate": [1e-3, 1e-4],  # the base's, and a tenth; under `paper` give your own
+        "optim.learning_rate": [1e-3, 1e-4],  # the base's, and a tenth
         "seed": [0],
     },
     smoke_grid={
@@ -27,5 +27,6 @@ SPACE = Space(
         "optim.learning_rate": [1e-3, 1e-4],
     },
     presets={"paper": S2},
+    preset_grid={"paper": {"optim.learning_rate": [1e-5, 1e-6]}},  # C.2: the default one, and a tenth
     smoke={**SMOKE, "data.group_sizes": (3, 3, 3, 3)},
 )

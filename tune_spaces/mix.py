@@ -1,6 +1,6 @@
 """Objectives and algorithms mixed: FL and FedGD with either objective, FedVPL and FedVPA-GP in both forms, three seeds.
 
-`python -m raypref.compare mix --table mix` draws the README's table of both papers.
+`python -m raypref.compare mix --table mix` draws the table of both papers (docs/results.md).
 """
 
 from raypref.config import ClientsConfig, PersonalizationConfig, RunConfig

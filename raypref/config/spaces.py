@@ -13,13 +13,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from raypref.config import RunConfig, UserError, nearest, override, registry, validate
+from raypref.config import RunConfig, UserError, flatten, nearest, override, registry, validate
 from raypref.tools import console
 from raypref.tools.rng import stream
 
 Keys = str | tuple[str, ...]
 """A dotted key, or several whose values go together."""
 Grid = Mapping[Keys, Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class Needed:
+    """In a preset, the value of a field that cannot be the same for everybody: who takes the preset gives it."""
+
+    unlike: Any
+    """What the field is where nobody gave it, and what will not do."""
+    how: str
+    """Why that will not do and how to come by another, as the end of a sentence."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +48,9 @@ class Space:
     samples: int = 1
     """Points drawn from `draws` at each point of the grid."""
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Name -> dotted overrides of the base; `paper` is the paper's setting."""
+    """Name -> dotted overrides of the base; `paper` is the paper's setting. A `Needed` value is left to be given."""
+    preset_grid: Mapping[str, Grid] = field(default_factory=dict)
+    """Name of a preset -> values that it tries in the place of the grid's, by the grid's own keys."""
     smoke: Mapping[str, Any] = field(default_factory=dict)
     """Dotted overrides that make a run last seconds (`--smoke`)."""
     smoke_grid: Grid = field(default_factory=dict)
@@ -52,8 +64,21 @@ class Space:
         """The base under a preset. Raises `UserError` for an unknown one."""
         if preset and preset not in self.presets:
             raise UserError(f"unknown preset {preset!r}{nearest(preset, self.presets)}")
-        config = override(self.base, self.presets[preset]) if preset else self.base
+        values = self.presets[preset] if preset else {}
+        config = override(self.base, {key: value for key, value in values.items() if not isinstance(value, Needed)})
         return override(config, self.smoke) if smoke else config
+
+    def check(self, config: RunConfig, preset: str = "", smoke: bool = False) -> None:
+        """Raises `UserError` where `config` lacks what the preset left to be given. `--smoke` needs nothing."""
+        flat = flatten(dataclasses.asdict(config))
+        for key, value in ({} if smoke or not preset else self.presets[preset]).items():
+            if isinstance(value, Needed) and flat[key] == value.unlike:
+                flag = f"--{key.replace('_', '-')}"
+                raise UserError(f"--preset {preset} needs another {flag} than {value.unlike!r}: {value.how}")
+
+    def under(self, preset: str) -> Space:
+        """The space with the grid that it has under a preset."""
+        return dataclasses.replace(self, grid={**self.grid, **self.preset_grid.get(preset, {})})
 
     def without(self, given: Mapping[str, Any]) -> Space:
         """The space with nothing left to search of the keys given. Of keys that vary together, the others keep the

@@ -17,6 +17,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import sys
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -27,9 +28,9 @@ from typing import IO, Any, Literal
 import tyro
 
 from raypref.config import DataConfig, UserError, nearest
+from raypref.data import sources
 from raypref.data.readers import READERS, lines, suffix, told
 from raypref.data.rows import Losses, Unusable
-from raypref.data.sources import table
 from raypref.endpoints.asking import Again, Asking, address, ask_all, fault
 from raypref.tools import console
 
@@ -56,6 +57,9 @@ COMMON = "Answer the user's message in about 100 words. Do not mention these ins
 CLIENTS = sum(DataConfig().group_sizes)
 """For whom pairs are counted when they are there (S2 2.3: 40)."""
 
+HUB_ID = re.compile(r"[\w.-]+/[\w.-]+(:[\w.+-]+)?")
+"""OWNER/NAME or OWNER/NAME:CONFIGURATION."""
+
 Task = tuple[str, str, int]
 """Prompt, axis, pole: one response."""
 
@@ -69,7 +73,8 @@ class Synthesize:
     """
 
     prompts: tyro.conf.Positional[str]
-    """Text with a prompt a line, or JSONL, JSON, CSV or Parquet with a column `prompt`."""
+    """Text with a prompt a line; JSONL, JSON, CSV or Parquet with a column `prompt`; or a hub id (OWNER/NAME) of data
+    with that column. S2 2.3: 52,000 of UltraFeedback, HuggingFaceH4/ultrafeedback_binarized on the hub, and P-Soups."""
     out: str
     """File of the pairs, `.jsonl`; its journal lies beside it."""
     axis: tuple[Literal["education", "humor", "manners"], ...] = ("education", "humor")
@@ -113,7 +118,7 @@ class Answer:
 def synthesize(args: Synthesize) -> int:
     """The command. Exit status 0, or 1 where prompts failed or the person said no."""
     _check(args)
-    prompts, left_out = read_prompts(Path(args.prompts).expanduser())
+    prompts, left_out = read_prompts(args.prompts)
     prompts = prompts[: args.limit or None]
     out = Path(args.out).expanduser()
     with Journal(out, settings(args), write=not args.dry_run) as journal:
@@ -169,21 +174,26 @@ def _agreed() -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def read_prompts(path: Path) -> tuple[list[str], dict[str, int]]:
-    """Distinct prompts in the file's order, and how many were left out, by reason.
+def read_prompts(name: str) -> tuple[list[str], dict[str, int]]:
+    """Distinct prompts of a file or of a hub's data set, in its order, and how many were left out, by reason.
 
-    Raises `UserError` for a file that cannot be read, without the column, or without a prompt.
+    Raises `UserError` for what cannot be read, has no such column, or holds no prompt.
     """
+    path = Path(name).expanduser()
+    tabular = suffix(path) in READERS
+    hub = not path.exists() and not tabular and path.suffix != ".txt" and HUB_ID.fullmatch(name)
     if path.is_dir():
         raise UserError(f"{path}: is a folder; name one file of prompts")
-    if not path.is_file():
+    if not path.is_file() and not hub:
         raise UserError(f"{path}: there is no such file")
-    if suffix(path) in READERS:
-        given = table(path)
-        if "prompt" not in given.columns:
-            hint = nearest("prompt", given.columns) if given.columns else ""
-            raise UserError(f"{path} has no column 'prompt'{hint}; rename the one that holds the prompts")
-        found: list[Any] = [row if isinstance(row, Unusable) else row.get("prompt") for row in given.rows()]
+    if tabular or hub:
+        tables = sources.tables(name) if hub else [sources.table(path)]
+        columns = list(dict.fromkeys(column for table in tables for column in table.columns))
+        if "prompt" not in columns:
+            hint = nearest("prompt", columns) if columns else ""
+            raise UserError(f"{name} has no column 'prompt'{hint}; rename the one that holds the prompts")
+        rows = (row for one in tables if "prompt" in one.columns for row in one.rows())
+        found: list[Any] = [row if isinstance(row, Unusable) else row.get("prompt") for row in rows]
     else:
         with told(path):
             found = [line for line in lines(path) if line.strip()]
@@ -197,7 +207,7 @@ def read_prompts(path: Path) -> tuple[list[str], dict[str, int]]:
             left_out.add(Unusable("the same as another"))
         prompts.update({prompt: None} if prompt else {})
     if not prompts:
-        raise UserError(f"{path}: it holds no prompts")
+        raise UserError(f"{name}: it holds no prompts")
     return list(prompts), left_out.reasons()
 
 

@@ -110,7 +110,7 @@ def by_context(runs: Sequence[Found], fold: Fold) -> Item:
     assert isinstance(item.content, Table)
     pairs = sorted({size for run in kept for size in run.result.get("sizes", ())})
     few = f" Clients have {pairs[0]} to {pairs[-1]} training pairs: one with fewer uses all." if pairs else ""
-    note = f"Columns: pairs that z is inferred from, drawn once a client and seed.{few} leak: see the README."
+    note = f"Columns: pairs that z is inferred from, drawn once a client and seed.{few} leak: see docs/differences.md."
     return replace(item, content=replace(item.content, notes=(note, *item.content.notes)))
 
 

@@ -1,4 +1,4 @@
-"""Configurations over their seeds: the table that the README shows."""
+"""Configurations over their seeds: the table that docs/results.md shows."""
 
 from __future__ import annotations
 

@@ -355,6 +355,30 @@ def test_prompts_from_a_column(server, tmp_path, capsys):
     assert "no column 'prompt'; did you mean 'prompts'?" in capsys.readouterr().err
 
 
+def test_prompts_of_a_hub_data_set(server, tmp_path, capsys, monkeypatch):
+    """As UltraFeedback lies there: the same prompts in several splits, beside a split without any."""
+    import datasets
+
+    rows = {"train_prefs": {"prompt": ["a", "b"]}, "train_gen": {"prompt": ["b", "a"]}, "other": {"text": ["c"]}}
+    splits = datasets.DatasetDict({name: datasets.Dataset.from_dict(columns) for name, columns in rows.items()})
+    asked = []
+    monkeypatch.setattr("datasets.load_dataset", lambda path, name=None: asked.append((path, name)) or splits)
+    hub = "HuggingFaceH4/ultrafeedback_binarized"
+    assert main(["synthesize", hub, "--out", str(tmp_path / "pairs.jsonl"), "--yes"]) == 0
+    assert asked == [(hub, None)] and [pair["prompt"] for pair in pairs(tmp_path)] == ["a", "b"]
+    assert f"{hub}: 2 left out, the same as another" in capsys.readouterr().out
+    del splits["train_prefs"], splits["train_gen"]
+    assert main(["synthesize", hub, "--out", str(tmp_path / "other.jsonl"), "--yes"]) == 2
+    assert f"{hub} has no column 'prompt'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["gone.txt", "there/gone.txt", "there/gone.jsonl", "./gone", "gone"])
+def test_prompts_that_are_not_there(name, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("datasets.load_dataset", lambda *_: pytest.fail("the hub was asked"))
+    assert main(["synthesize", name, "--out", str(tmp_path / "pairs.jsonl"), "--yes"]) == 2
+    assert f"{name.removeprefix('./')}: there is no such file" in capsys.readouterr().err
+
+
 def test_a_folder_of_prompts(tmp_path, capsys):
     assert main(["synthesize", str(tmp_path), "--out", str(tmp_path / "pairs.jsonl"), "--yes"]) == 2
     assert f"{tmp_path}: is a folder; name one file of prompts" in capsys.readouterr().err
