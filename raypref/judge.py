@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from raypref.config import RunConfig, UserError, read_config
+from raypref.endpoints.client import cost
 from raypref.judges import prompts, responses
-from raypref.judges.endpoint import TEMPERATURE, EndpointOptions, ask, cost
+from raypref.judges.endpoint import TEMPERATURE, EndpointOptions, ask
 from raypref.judges.responses import Response, Section
 from raypref.judges.reward import RewardOptions, named
 from raypref.tools import checkpoint, console
