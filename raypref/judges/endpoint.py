@@ -7,21 +7,31 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from raypref.config import UserError
 from raypref.endpoints.asking import Asking, address, ask_all
-from raypref.endpoints.client import MODEL, PRICES, Answer, Client, Service, check, estimate
+from raypref.endpoints.client import MODEL, PRICES, Answer, Client, Service, check, cost, estimate
 from raypref.endpoints.store import Store
+from raypref.judges import win_rate
+from raypref.judges.judgement import Judgement, file_name, spent
+from raypref.judges.prompts import Variant, fill, parse, variant
+from raypref.judges.responses import Response, Sections
+from raypref.judges.win_rate import Verdict
 from raypref.tools import console
 
 TEMPERATURE = 0.0
 
 
 @dataclass(frozen=True)
-class EndpointOptions(Service):
-    """Of a judge by an endpoint: OPENAI_API_KEY holds the key, OPENAI_BASE_URL another address than OpenAI's, such as a
+class Endpoint(Service):
+    """The judge and its options: OPENAI_API_KEY holds the key, OPENAI_BASE_URL another address than OpenAI's, such as a
     local server's (http://localhost:8000/v1), which may need no key."""
 
+    SAMPLES: ClassVar = 30
+
+    prompt: Variant | None = None
+    """What an endpoint is asked about: both is S1 D.2; left out: the section's axis where it is helpful or harmless."""
     max_tokens: int = 8
     """Most tokens of an answer, which should be one letter."""
     threads: int = 8
@@ -32,6 +42,48 @@ class EndpointOptions(Service):
     """USD; where the estimate is above it, nothing is asked."""
     cache: Path = Path("~/.cache/raypref/judge")
     """Folder of the answers that are there already."""
+
+    def judge(self, folder: Path, lines: Sections, seed: int) -> Judgement:
+        """In both orders; a question that failed counts as an answer that cannot be read. Equal responses are a tie
+        that nobody is asked for: both orders would be one question."""
+        wording = {key: self.prompt or variant(key[0]) for key in lines}
+        questions = {key: [_orders(wording[key], line) for line in section] for key, section in lines.items()}
+        asked = ask(
+            [question for pairs in questions.values() for both in pairs if len(set(both)) == 2 for question in both],
+            self,
+            readable=lambda text: parse(text) != "unparseable",
+        )
+        said = {question: parse(answer.text) for question, answer in asked.answers.items()}
+
+        def verdict(question: str, a: Verdict, b: Verdict) -> Verdict:
+            which: dict[str, Verdict] = {"A": a, "B": b, "tie": "tie"}
+            return which.get(said.get(question, ""), "unparseable")
+
+        sections = []
+        for (group, unseen), section in lines.items() if not self.dry_run else ():
+            verdicts: list[tuple[Verdict, ...]] = [
+                ("tie",) if first == second else (verdict(first, "ours", "theirs"), verdict(second, "theirs", "ours"))
+                for first, second in questions[group, unseen]
+            ]
+            numbers = win_rate.summary(verdicts, [line.client for line in section], seed, f"{group} {unseen}")
+            sections.append({"axis": group, "unseen": unseen, "prompt": wording[group, unseen], **numbers})
+        settings = {"model": self.model, "url": asked.url, "temperature": TEMPERATURE, "max_tokens": self.max_tokens}
+        unread = [answer.text for question, answer in asked.answers.items() if said[question] == "unparseable"]
+        return {
+            "judge": file_name(f"{self.model}-{self.prompt}" if self.prompt else self.model),
+            "settings": settings,
+            "sections": sections,
+            "failed": len(asked.failed),
+            "why": next(iter(asked.failed.values()), ""),
+            "unreadable": len(unread),
+            "unread": next(iter(unread), ""),
+            **spent(asked.calls, asked.cached, *asked.tokens, cost(*asked.tokens, self)),
+        }
+
+
+def _orders(name: Variant, line: Response) -> tuple[str, str]:
+    """The question with our response first, and with theirs."""
+    return fill(name, line.prompt, line.ours, line.theirs), fill(name, line.prompt, line.theirs, line.ours)
 
 
 @dataclass(frozen=True)
@@ -66,9 +118,7 @@ def key(url: str, model: str, max_tokens: int, question: str) -> tuple[str]:
     return (hashlib.blake2b(depends.encode(), digest_size=16).hexdigest(),)
 
 
-def ask(
-    questions: Sequence[str], options: EndpointOptions, readable: Callable[[str], bool] = lambda text: True
-) -> Asked:
+def ask(questions: Sequence[str], options: Endpoint, readable: Callable[[str], bool] = lambda text: True) -> Asked:
     """Answers to all of them: what the cache holds, then what the endpoint says; nothing is asked in a dry run.
 
     readable: whether an answer of the cache says anything. One that does not is asked for again: temperature 0 makes
@@ -100,7 +150,7 @@ def ask(
 
 
 def _missing(
-    key_of: dict[str, tuple[str]], store: Store, url: str, options: EndpointOptions, readable: Callable[[str], bool]
+    key_of: dict[str, tuple[str]], store: Store, url: str, options: Endpoint, readable: Callable[[str], bool]
 ) -> list[str]:
     """The questions to ask, and what that may cost, which is said; `UserError` where it is above `options.max_cost`."""
     answered = {question: store.answers[k] for question, k in key_of.items() if k in store.answers}

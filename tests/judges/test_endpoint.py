@@ -16,7 +16,7 @@ from raypref.config import UserError
 from raypref.endpoints import asking
 from raypref.endpoints.client import Answer, estimate
 from raypref.judges import endpoint
-from raypref.judges.endpoint import EndpointOptions, ask, cache
+from raypref.judges.endpoint import Endpoint, ask, cache
 from raypref.judges.prompts import fill
 from tests.judges.server import completion, refusal, serving
 
@@ -30,11 +30,11 @@ def server(monkeypatch):
 
 
 @pytest.fixture
-def options(tmp_path) -> EndpointOptions:
-    return EndpointOptions(cache=tmp_path / "cache", backoff=0.01, threads=2)
+def options(tmp_path) -> Endpoint:
+    return Endpoint(cache=tmp_path / "cache", backoff=0.01, threads=2)
 
 
-def answers(options: EndpointOptions) -> Path:
+def answers(options: Endpoint) -> Path:
     return options.cache / "answers.jsonl"
 
 
@@ -247,7 +247,7 @@ def test_the_cap_refuses_before_any_call(server, options, capsys):
 
 def test_the_estimate_in_numbers():
     # (12 + 400 / 4) tokens in and 8 out, twice, at 0.15 and 0.60 USD a million.
-    most = estimate([400, 400], 8, EndpointOptions())
+    most = estimate([400, 400], 8, Endpoint())
     assert (most.tokens_in, most.tokens_out) == (224.0, 16)
     assert most.dollars == pytest.approx((224 * 0.15 + 16 * 0.60) / 1e6)
 
