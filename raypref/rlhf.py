@@ -73,7 +73,7 @@ def command(argv: list[str]) -> int:
         raise UserError(f"no finished stage-1 run of {name}; {how}")
 
     from raypref.evaluation import tables
-    from raypref.judge import remarks, table
+    from raypref.judges.judgement import remarks, table
     from raypref.policy.follow import configured, finished, lines
     from raypref.policy.task import gather
 
@@ -111,8 +111,8 @@ def command(argv: list[str]) -> int:
 def trained(run: Stage1, task: Task, folder: Path, to: Tracker | None, options: Options) -> Iterator[dict[str, Any]]:
     """One policy and its judgements, inside its MLflow run (none: untracked), which a repeat continues."""
     from raypref.experiment.publish import publish_judgements
-    from raypref.judge import Options as Judged
-    from raypref.judge import judge_folder
+    from raypref.judges.judgement import judged, keep
+    from raypref.judges.style import Style
     from raypref.policy.follow import follow, lines
     from raypref.storage import tracking
 
@@ -124,7 +124,9 @@ def trained(run: Stage1, task: Task, folder: Path, to: Tracker | None, options: 
         done = len(lines(folder))
         with console.Progress(max(1, total), f"{task.config.method} policy rounds", done) as progress:
             follow(task, folder, track=track, advance=lambda note: progress.advance(1, note))
-        judgements = [judge_folder(folder, Judged(by="style"))] if style else []
+        judgements = [judged(folder, Style())] if style else []
+        for judgement in judgements:
+            keep(folder, judgement)
         if track is not None:
             publish_judgements(folder, track, [judgement["judge"] for judgement in judgements])
         return judgements

@@ -11,10 +11,12 @@ import pytest
 
 from raypref.config import RunConfig, UserError, override, to_dict
 from raypref.data.synthetic import groups, members, pairs
-from raypref.judge import Options, command, file_name, judge_folder
+from raypref.judge import command
 from raypref.judges import responses
+from raypref.judges.judgement import file_name, judged, keep
 from raypref.judges.prompts import PROMPTS
 from raypref.judges.responses import Response
+from raypref.judges.style import Style
 from raypref.tools import checkpoint
 from raypref.tools.console import main
 from tests.judges.server import refusal, serving
@@ -98,8 +100,8 @@ def test_styles_are_judged_without_a_network(styled, capsys):
 
 
 def test_other_code_calls_the_judge_and_gets_what_is_written(styled, capsys):
-    told = judge_folder(styled, Options(by="style", samples=3, seed=5))
-    assert told == read(styled, "style") and capsys.readouterr().out == ""
+    told = judged(styled, Style(), samples=3, seed=5)
+    assert keep(styled, told) and told == read(styled, "style") and capsys.readouterr().out == ""
     assert {section["prompts"] for section in told["sections"]} == {3}
 
 

@@ -60,8 +60,8 @@ def sections() -> dict[str, type]:
 
 @functools.cache
 def import_plugins() -> None:
-    """Import what RAYPREF_PLUGINS names, once. What cannot be imported ends the process with a line: commands read their
-    flags off the methods' parameters before they run."""
+    """Import what RAYPREF_PLUGINS names, once. What cannot be imported ends the process with a line: commands read
+    their flags off the methods' parameters before they run."""
     for name in filter(None, map(str.strip, os.environ.get(PLUGINS, "").split(","))):
         try:
             importlib.import_module(name)

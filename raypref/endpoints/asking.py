@@ -1,6 +1,6 @@
 """Asking an OpenAI-compatible endpoint many things: what its errors mean, waits that threads share, when to give up.
 
-How a request is made is the caller's (`raypref.data.synthesize`, `raypref.judges.endpoint`).
+A request is made by `raypref.endpoints.client`, an answer kept by `raypref.endpoints.store`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import http.client
 import math
 import os
 import random
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -51,19 +52,24 @@ def address(keyless: bool = False) -> tuple[str, str]:
         raise UserError(f"OPENAI_BASE_URL is {base!r}; give a URL such as http://localhost:8000/v1")
     if base == OPENAI and not key and not keyless:
         raise UserError("OPENAI_API_KEY is not set; set it, or OPENAI_BASE_URL for a server that needs none")
+    if not (key.isascii() and key.isprintable()):
+        raise UserError("OPENAI_API_KEY holds characters that no key has; copy it once more")
     return base.rstrip("/"), key
 
 
 def fault(response: Any, url: str, asked: str = "") -> Exception:
-    """What a response of another status than 200 comes to: `Again`, `Refused`, or a `UserError` in the server's words.
+    """What a response without an answer comes to: `Again`, `Refused`, or a `UserError` in the server's words.
 
-    response: of requests or of httpx. asked: for what, as the message tells it.
+    response: of httpx. One of status 200 holds an error in the place of an answer, as proxies send it, and its code is
+    the status where it is one. asked: for what, as the message tells it.
     """
     status = response.status_code
     message, code = _message(response)
+    if status == 200 and re.fullmatch("[45][0-9][0-9]", code):
+        status = int(code)
     if status in (400, 413, 422):  # such as a content policy, or a prompt that is too long
         return Refused(f"{status} {message}")
-    if status in (408, 429) or status >= 500:
+    if status in (200, 408, 429) or status >= 500:
         wait = retry_after(response.headers)
         if code != "insufficient_quota" and wait <= LONGEST_WAIT:
             return Again(f"{status} {message}", wait)

@@ -1,68 +1,89 @@
-"""A judge behind any OpenAI-compatible endpoint (S1 D.2, C.3.1), with a cache on disk, so that no answer is paid twice.
-
-What its errors mean, retries and waits are `raypref.endpoints.asking`'s; the `openai` client, whose own retries are
-off, is imported late.
-"""
+"""A judge behind any OpenAI-compatible endpoint (S1 D.2, C.3.1), whose answers are kept, so that none is paid twice."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 from raypref.config import UserError
-from raypref.endpoints.asking import Again, Asking, address, ask_all, fault
+from raypref.endpoints.asking import Asking, address, ask_all
+from raypref.endpoints.client import MODEL, PRICES, Answer, Client, Service, check, cost, estimate
+from raypref.endpoints.store import Store
+from raypref.judges import win_rate
+from raypref.judges.judgement import Judgement, file_name, spent
+from raypref.judges.prompts import Variant, fill, parse, variant
+from raypref.judges.responses import Response, Sections
+from raypref.judges.win_rate import Verdict
 from raypref.tools import console
 
-MODEL = "gpt-4o-mini"
 TEMPERATURE = 0.0
-PRICES = (0.15, 0.60)
-"""Public prices of `MODEL`, USD per million tokens read and written."""
 
 
 @dataclass(frozen=True)
-class EndpointOptions:
-    """Of a judge by an endpoint: OPENAI_API_KEY holds the key, OPENAI_BASE_URL another address than OpenAI's, such as a
+class Endpoint(Service):
+    """The judge and its options: OPENAI_API_KEY holds the key, OPENAI_BASE_URL another address than OpenAI's, such as a
     local server's (http://localhost:8000/v1), which may need no key."""
 
-    model: str = MODEL
-    """Who judges (S1 D.2)."""
+    SAMPLES: ClassVar = 30
+
+    prompt: Variant | None = None
+    """What an endpoint is asked about: both is S1 D.2; left out: the section's axis where it is helpful or harmless."""
     max_tokens: int = 8
     """Most tokens of an answer, which should be one letter."""
     threads: int = 8
     """Most requests in flight."""
     per_minute: float = 0.0
     """Most requests a minute; 0: any number."""
-    timeout: float = 60.0
-    """Seconds without a sign of the server after which a request is given up."""
-    attempts: int = 6
-    """Tries of a question before it counts as failed."""
-    backoff: float = 1.0
-    """Seconds before the second try; they double each time, with jitter, up to a minute."""
-    price_in: float = PRICES[0]
-    """USD per million tokens read (gpt-4o-mini's public price)."""
-    price_out: float = PRICES[1]
-    """USD per million tokens written."""
     max_cost: float = 1.0
     """USD; where the estimate is above it, nothing is asked."""
     cache: Path = Path("~/.cache/raypref/judge")
     """Folder of the answers that are there already."""
-    dry_run: bool = False
-    """Count and estimate only."""
+
+    def judge(self, folder: Path, lines: Sections, seed: int) -> Judgement:
+        """In both orders; a question that failed counts as an answer that cannot be read. Equal responses are a tie
+        that nobody is asked for: both orders would be one question."""
+        wording = {key: self.prompt or variant(key[0]) for key in lines}
+        questions = {key: [_orders(wording[key], line) for line in section] for key, section in lines.items()}
+        asked = ask(
+            [question for pairs in questions.values() for both in pairs if len(set(both)) == 2 for question in both],
+            self,
+            readable=lambda text: parse(text) != "unparseable",
+        )
+        said = {question: parse(answer.text) for question, answer in asked.answers.items()}
+
+        def verdict(question: str, a: Verdict, b: Verdict) -> Verdict:
+            which: dict[str, Verdict] = {"A": a, "B": b, "tie": "tie"}
+            return which.get(said.get(question, ""), "unparseable")
+
+        sections = []
+        for (group, unseen), section in lines.items() if not self.dry_run else ():
+            verdicts: list[tuple[Verdict, ...]] = [
+                ("tie",) if first == second else (verdict(first, "ours", "theirs"), verdict(second, "theirs", "ours"))
+                for first, second in questions[group, unseen]
+            ]
+            numbers = win_rate.summary(verdicts, [line.client for line in section], seed, f"{group} {unseen}")
+            sections.append({"axis": group, "unseen": unseen, "prompt": wording[group, unseen], **numbers})
+        settings = {"model": self.model, "url": asked.url, "temperature": TEMPERATURE, "max_tokens": self.max_tokens}
+        unread = [answer.text for question, answer in asked.answers.items() if said[question] == "unparseable"]
+        return {
+            "judge": file_name(f"{self.model}-{self.prompt}" if self.prompt else self.model),
+            "settings": settings,
+            "sections": sections,
+            "failed": len(asked.failed),
+            "why": next(iter(asked.failed.values()), ""),
+            "unreadable": len(unread),
+            "unread": next(iter(unread), ""),
+            **spent(asked.calls, asked.cached, *asked.tokens, cost(*asked.tokens, self)),
+        }
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What came back, and what it took."""
-
-    text: str
-    tokens_in: int = 0
-    tokens_out: int = 0
+def _orders(name: Variant, line: Response) -> tuple[str, str]:
+    """The question with our response first, and with theirs."""
+    return fill(name, line.prompt, line.ours, line.theirs), fill(name, line.prompt, line.theirs, line.ours)
 
 
 @dataclass(frozen=True)
@@ -86,61 +107,18 @@ class Asked:
         return sum(a.tokens_in for a in self.answers.values()), sum(a.tokens_out for a in self.answers.values())
 
 
-class Cache:
-    """Answers on disk, a line each, by key; written as they come. Several processes may share it."""
-
-    def __init__(self, folder: Path, write: bool = True) -> None:
-        """Raises `UserError` where it cannot be written."""
-        self.path = folder.expanduser() / "answers.jsonl"
-        self.held: dict[str, Answer] = {}
-        self._lock = threading.Lock()
-        content = b""
-        try:
-            if write:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                self.path.open("ab").close()
-            if self.path.exists():
-                content = self.path.read_bytes()
-        except OSError as error:
-            raise UserError(f"{self.path}: {error.strerror}; give another --cache") from error
-        self._cut = not content.endswith(b"\n") and bool(content)
-        for line in content.splitlines():
-            try:  # a line that a kill has cut is dropped
-                key, *answer = json.loads(line)
-                self.held[key] = Answer(*answer)
-            except (ValueError, TypeError):
-                continue
-
-    def add(self, key: str, answer: Answer) -> None:
-        """On the disk when it returns. For any thread."""
-        line = json.dumps([key, answer.text, answer.tokens_in, answer.tokens_out]).encode() + b"\n"
-        with self._lock, self.path.open("ab", buffering=0) as file:
-            file.write(b"\n" * self._cut + line)  # one write, so that lines of two processes never mix
-            os.fsync(file.fileno())
-            self._cut = False
-            self.held[key] = answer
+def cache(folder: Path, write: bool = True) -> Store:
+    """The answers in a folder, by `key`. Several processes may share it."""
+    return Store(folder.expanduser() / "answers.jsonl", ("key",), "--cache", write=write)
 
 
-def key(url: str, model: str, max_tokens: int, question: str) -> str:
+def key(url: str, model: str, max_tokens: int, question: str) -> tuple[str]:
     """What an answer depends on, as 32 hex digits."""
-    told = json.dumps([url, model, TEMPERATURE, max_tokens, question])
-    return hashlib.blake2b(told.encode(), digest_size=16).hexdigest()
+    depends = json.dumps([url, model, TEMPERATURE, max_tokens, question])
+    return (hashlib.blake2b(depends.encode(), digest_size=16).hexdigest(),)
 
 
-def cost(tokens_in: float, tokens_out: float, options: EndpointOptions) -> float:
-    """USD."""
-    return (tokens_in * options.price_in + tokens_out * options.price_out) / 1e6
-
-
-def estimate(questions: Sequence[str], options: EndpointOptions) -> tuple[float, float, float]:
-    """(tokens read, most tokens written, most USD): characters / 4 plus 12 for a request's frame."""
-    read, written = sum(12 + len(q) / 4 for q in questions), float(len(questions) * options.max_tokens)
-    return read, written, cost(read, written, options)
-
-
-def ask(
-    questions: Sequence[str], options: EndpointOptions, readable: Callable[[str], bool] = lambda text: True
-) -> Asked:
+def ask(questions: Sequence[str], options: Endpoint, readable: Callable[[str], bool] = lambda text: True) -> Asked:
     """Answers to all of them: what the cache holds, then what the endpoint says; nothing is asked in a dry run.
 
     readable: whether an answer of the cache says anything. One that does not is asked for again: temperature 0 makes
@@ -149,99 +127,48 @@ def ask(
     Raises `UserError` before any call where the estimate is above `options.max_cost` or a key is missing, and where the
     endpoint refuses for good; what has come by then is in the cache.
     """
-    _check(options)
-    cache = Cache(options.cache, write=not options.dry_run)
+    check(options, max_tokens=1, threads=1, per_minute=0)
+    if not options.max_cost >= 0:
+        raise UserError(f"--max-cost is {options.max_cost}; it must be at least 0")
     url, secret = address(keyless=True)
     key_of = {question: key(url, options.model, options.max_tokens, question) for question in questions}
-    held = {question: cache.held[k] for question, k in key_of.items() if k in cache.held}
-    missing = [question for question in key_of if question not in held or not readable(held[question].text)]
-    again = sum(question in held for question in missing)
-    read, written, most = estimate(missing, options)
-    unread = f"; {again:,} answers that could not be read are asked for again" * bool(again)
-    console.say(f"{len(key_of):,} questions, {len(held) - again:,} of them answered before ({cache.path}){unread}")
-    if missing:
-        console.say(
-            f"{len(missing):,} calls of {options.model} at {url}: about {read:,.0f} tokens in and at most "
-            f"{written:,.0f} out, so at most ${most:,.4f} at ${options.price_in:g} and ${options.price_out:g} a "
-            "million (an estimate: characters / 4, and prices change)"
-        )
-        if options.model != MODEL and (options.price_in, options.price_out) == PRICES:
-            console.warn(
-                f"these are the prices of {MODEL}; give those of {options.model} by --price-in and --price-out"
+    with cache(options.cache, write=not options.dry_run) as store:
+        missing = _missing(key_of, store, url, options, readable)
+        failed: dict[str, str] = {}
+        if missing and not options.dry_run:
+            address()  # where a key is needed
+            client = Client(url, secret, options, options.max_tokens, TEMPERATURE)
+            asking = Asking[str](
+                lambda question: store.add(key_of[question], client.ask([{"role": "user", "content": question}])),
+                options.attempts,
+                options.backoff,
+                options.per_minute,
             )
-        if most > options.max_cost and not options.dry_run:
-            raise UserError(
-                f"{len(missing):,} calls may cost ${most:,.4f}, which is above --max-cost {options.max_cost:g}; raise "
-                "it or lower --samples; nothing was asked"
-            )
-    failed = {}
-    if missing and not options.dry_run:
-        address()  # where a key is needed
-        client = Client(url, secret, options)
-        asking = Asking[str](
-            lambda question: cache.add(key_of[question], client.ask(question)),
-            options.attempts,
-            options.backoff,
-            options.per_minute,
-        )
-        failed = ask_all(missing, asking, options.threads, client.url, "answers", len(key_of) - len(missing))
-    answers = {q: cache.held[k] for q, k in key_of.items() if k in cache.held and q not in failed}
+            failed = ask_all(missing, asking, options.threads, client.url, "answers", len(key_of) - len(missing))
+    answers = {q: store.answers[k] for q, k in key_of.items() if k in store.answers and q not in failed}
     return Asked(answers, failed, len(missing), len(key_of) - len(missing), url)
 
 
-def _check(options: EndpointOptions) -> None:
-    for name, least in (
-        ("max_tokens", 1),
-        ("threads", 1),
-        ("per_minute", 0),
-        ("attempts", 1),
-        ("backoff", 0),
-        ("price_in", 0),
-        ("price_out", 0),
-        ("max_cost", 0),
-    ):
-        number = getattr(options, name)
-        if not number >= least:
-            raise UserError(f"--{name.replace('_', '-')} is {number}; it must be at least {least}")
-    if not options.timeout > 0:
-        raise UserError(f"--timeout is {options.timeout}; it must be above 0")
-
-
-class Client:
-    """One question at a time, from any number of threads."""
-
-    def __init__(self, base: str, secret: str, options: EndpointOptions) -> None:
-        import openai
-
-        self.url = base + "/chat/completions"
-        self._options = options
-        self._client = openai.OpenAI(api_key=secret or "none", base_url=base, max_retries=0, timeout=options.timeout)
-        # Whoever has no key sends none, not even a made-up one.
-        self._headers: Any = {} if secret else {"Authorization": openai.Omit()}
-
-    def ask(self, question: str) -> Answer:
-        """Raises `Again` for what may pass, `Refused` for what is this question's alone, or `UserError`."""
-        import openai
-
-        try:
-            completion = self._client.chat.completions.create(
-                model=self._options.model,
-                messages=[{"role": "user", "content": question}],
-                temperature=TEMPERATURE,
-                max_tokens=self._options.max_tokens,
-                extra_headers=self._headers,
-            )
-        except openai.APITimeoutError:
-            raise Again(f"no answer within {self._options.timeout:g} s") from None
-        except openai.APIConnectionError as error:
-            raise Again(f"no connection ({type(error.__cause__ or error).__name__})") from None
-        except openai.APIStatusError as error:
-            raise fault(error.response, self.url) from None
-        except ValueError:
-            raise Again("an answer that is not JSON") from None
-        try:
-            text, usage = completion.choices[0].message.content, completion.usage
-            read, written = (usage.prompt_tokens, usage.completion_tokens) if usage else (0, 0)
-            return Answer(text or "", int(read or 0), int(written or 0))  # no text is an answer, too
-        except (AttributeError, IndexError, TypeError, ValueError):
-            raise Again("an answer without a choice") from None
+def _missing(
+    key_of: dict[str, tuple[str]], store: Store, url: str, options: Endpoint, readable: Callable[[str], bool]
+) -> list[str]:
+    """The questions to ask, and what that may cost, which is said; `UserError` where it is above `options.max_cost`."""
+    answered = {question: store.answers[k] for question, k in key_of.items() if k in store.answers}
+    missing = [question for question in key_of if question not in answered or not readable(answered[question].text)]
+    again = sum(question in answered for question in missing)
+    unread = f"; {again:,} answers that could not be read are asked for again" * bool(again)
+    if store.dropped:
+        console.say(f"{store.path}: {store.dropped:,} lines hold no answer and are left out")
+    console.say(f"{len(key_of):,} questions, {len(answered) - again:,} of them answered before ({store.path}){unread}")
+    if not missing:
+        return missing
+    most = estimate(map(len, missing), options.max_tokens, options)
+    console.say(f"{len(missing):,} calls of {options.model} at {url}: {most.sentence(options, digits=4)}")
+    if options.model != MODEL and (options.price_in, options.price_out) == PRICES:
+        console.warn(f"these are the prices of {MODEL}; give those of {options.model} by --price-in and --price-out")
+    if most.dollars > options.max_cost and not options.dry_run:
+        raise UserError(
+            f"{len(missing):,} calls may cost ${most.dollars:,.4f}, which is above --max-cost {options.max_cost:g}; "
+            "raise it or lower --samples; nothing was asked"
+        )
+    return missing

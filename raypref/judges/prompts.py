@@ -58,10 +58,10 @@ def parse(answer: str) -> Said:
     text = MARKS.sub(" ", answer).strip()
     if TIE.fullmatch(text):
         return "tie"
-    found = CHOICE.fullmatch(text)
-    if found is None:
+    match = CHOICE.fullmatch(text)
+    if match is None:
         return "unparseable"
-    choice, other = ("A", "B") if found["choice"] == "A" else ("B", "A")
-    if found["beaten"] not in (None, other) or re.search(rf"\b{other}\b", found["rest"] or ""):
+    choice, other = ("A", "B") if match["choice"] == "A" else ("B", "A")
+    if match["beaten"] not in (None, other) or re.search(rf"\b{other}\b", match["rest"] or ""):
         return "unparseable"
     return choice  # type: ignore[return-value]

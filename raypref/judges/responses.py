@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from raypref.config import UserError
+from raypref.config import RunConfig, UserError, read_config
 from raypref.tools import checkpoint
 from raypref.tools.rng import stream
 
@@ -36,6 +36,15 @@ class Response(NamedTuple):
 Section = tuple[str, bool]
 """Group, unseen."""
 
+Sections = Mapping[Section, Sequence[Response]]
+
+
+def configuration(folder: Path) -> RunConfig:
+    """The run's. Raises `UserError` where it is not there."""
+    if not (folder / "config.json").is_file():
+        raise UserError(f"{folder} holds no config.json; give the folder of a finished policy run")
+    return read_config(folder)
+
 
 def read(folder: Path) -> list[Response]:
     """The folder's comparisons. Raises `UserError` where there are none, or a line is none."""
@@ -59,13 +68,13 @@ def _response(line: str, where: str) -> Response:
     missing = [repr(name) for name in Response._fields if name not in value]
     if missing:
         raise UserError(f"{where} lacks {', '.join(missing)}; {AGAIN}")
-    found = Response(**{name: value[name] for name in Response._fields})
-    if not all(isinstance(text, bool if name == "unseen" else str) for name, text in found._asdict().items()):
+    response = Response(**{name: value[name] for name in Response._fields})
+    if not all(isinstance(text, bool if name == "unseen" else str) for name, text in response._asdict().items()):
         raise UserError(f"{where}: unseen must be true or false, the rest text")
-    return found
+    return response
 
 
-def sections(lines: Sequence[Response], samples: int, seed: int) -> dict[Section, list[Response]]:
+def sections(lines: Sequence[Response], samples: int, seed: int) -> Sections:
     """(group, unseen) -> at most `samples` of its comparisons (0: all), seen clients' sections first.
 
     Drawn by `seed`, evenly over clients: each gives one more before any gives two more, as long as it has them. A
@@ -79,9 +88,9 @@ def sections(lines: Sequence[Response], samples: int, seed: int) -> dict[Section
 
 def _drawn(lines: Sequence[Response], samples: int, section: Section, seed: int) -> list[Response]:
     generator = stream(seed, f"judgement sample {section[0]}", section[1])
-    own: dict[str, list[Response]] = {}
+    of_client: dict[str, list[Response]] = {}
     for line in lines:
-        own.setdefault(line.client, []).append(line)
-    hands = [[own[client][i] for i in generator.permutation(len(own[client]))] for client in sorted(own)]
+        of_client.setdefault(line.client, []).append(line)
+    hands = [[each[i] for i in generator.permutation(len(each))] for _, each in sorted(of_client.items())]
     rounds = itertools.zip_longest(*(hands[i] for i in generator.permutation(len(hands))))
     return [line for line in itertools.chain.from_iterable(rounds) if line is not None][: samples or None]

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 
 from raypref.config import UserError
 from raypref.data.forms.pairs import TURN
-from raypref.judges.responses import Response
+from raypref.judges.judgement import Judgement, file_name, spent
+from raypref.judges.responses import Response, Sections
 from raypref.judges.win_rate import interval
+from raypref.tools import console
 
 HUMAN = "\n\nHuman:"
 
 
 @dataclass(frozen=True)
-class RewardOptions:
-    """Of a judge by reward models."""
+class Reward:
+    """The judge and its options."""
+
+    SAMPLES: ClassVar = 100
 
     reward_model: tuple[str, ...] = ()
     """Folders or hub ids of sequence classifiers, each scoring all responses; NAME=ID names one, such as helpful=…
@@ -29,6 +34,33 @@ class RewardOptions:
     """Dialogues in one pass."""
     max_length: int = 1024
     """Longest dialogue in tokens, or the classifier's own limit; longer ones lose text from the left."""
+
+    def each(self) -> list[Reward]:
+        """A judge for each model, at least one, each with a name of its own; else `UserError`."""
+        names = [named(word)[0] for word in self.reward_model]
+        if not names:
+            raise UserError("--by reward needs --reward-model: a folder or a hub id, such as helpful=OWNER/NAME")
+        if len(set(names)) < len(names):
+            raise UserError(
+                f"--reward-model: several are called {max(names, key=names.count)}; name them, as a=ID b=ID"
+            )
+        return [replace(self, reward_model=(word,)) for word in self.reward_model]
+
+    def judge(self, folder: Path, lines: Sections, seed: int) -> Judgement:
+        """By its one model; see `each`."""
+        (word,) = self.reward_model
+        name, identity = named(word)
+        scorer = Scorer(identity, self)
+        sections = []
+        with console.Progress(sum(map(len, lines.values())), name) as progress:
+            for (group, unseen), section in lines.items():
+                ours = scorer([dialogue(line.prompt, line.ours) for line in section])
+                theirs = scorer([dialogue(line.prompt, line.theirs) for line in section])
+                numbers = summary(section, ours, theirs, seed, f"{group} {unseen}")
+                sections.append({"axis": group, "unseen": unseen, **numbers})
+                progress.advance(len(section))
+        settings = {"model": identity, "label": self.label, "max_length": scorer.max_length}
+        return {"judge": file_name(f"reward-{name}"), "settings": settings, "sections": sections, **spent()}
 
 
 def named(word: str) -> tuple[str, str]:
@@ -51,7 +83,7 @@ def dialogue(prompt: str, response: str) -> str:
 class Scorer:
     """A frozen classifier on the first GPU, or the CPU."""
 
-    def __init__(self, identity: str, options: RewardOptions) -> None:
+    def __init__(self, identity: str, options: Reward) -> None:
         """Raises `UserError` where it cannot be read, or has no such label."""
         import torch
         from transformers import AutoModelForSequenceClassification, AutoTokenizer
@@ -64,12 +96,12 @@ class Scorer:
         identity = model_path(identity, "--reward-model ")
         try:
             self._tokenizer: Any = AutoTokenizer.from_pretrained(identity, truncation_side="left", padding_side="right")
-            model, told = AutoModelForSequenceClassification.from_pretrained(identity, output_loading_info=True)
+            model, loaded = AutoModelForSequenceClassification.from_pretrained(identity, output_loading_info=True)
         except (OSError, ValueError) as error:
             line = str(error).strip().splitlines()[0]
             raise UserError(f"--reward-model {identity}: cannot be read as a sequence classifier: {line}") from error
-        if told["missing_keys"]:
-            lacks = ", ".join(sorted(told["missing_keys"]))
+        if loaded["missing_keys"]:
+            lacks = ", ".join(sorted(loaded["missing_keys"]))
             raise UserError(f"--reward-model {identity}: is no trained classifier, it lacks {lacks}; give one that is")
         if not -model.config.num_labels <= options.label < model.config.num_labels:
             raise UserError(f"--label is {options.label}; {identity} has {model.config.num_labels} logits")
@@ -80,9 +112,9 @@ class Scorer:
         model.config.pad_token_id = self._tokenizer.pad_token_id
         self._model = model.eval().to("cuda" if torch.cuda.is_available() else "cpu")
         self._options = options
-        own = [options.max_length, self._tokenizer.model_max_length]
-        own.append(getattr(model.config, "max_position_embeddings", None) or options.max_length)
-        self.max_length = min(own)
+        limits = [options.max_length, self._tokenizer.model_max_length]
+        limits.append(getattr(model.config, "max_position_embeddings", None) or options.max_length)
+        self.max_length = min(limits)
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """[N] float64 scores."""

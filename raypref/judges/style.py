@@ -10,13 +10,41 @@ import functools
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
 
 from raypref.config import UserError
 from raypref.data.synthetic import STYLES, groups, members
+from raypref.judges import win_rate
+from raypref.judges.judgement import Judgement, spent
+from raypref.judges.responses import Sections, configuration
 from raypref.judges.win_rate import Verdict
 
 Pole = tuple[str, int]
 """Axis, and which of its two poles."""
+
+
+@dataclass(frozen=True)
+class Style:
+    """The judge; there is nothing to choose."""
+
+    SAMPLES: ClassVar = 0  # counting costs nothing
+
+    def judge(self, folder: Path, lines: Sections, seed: int) -> Judgement:
+        """With the mean scores of both responses as `ours` and `theirs`."""
+        axes = configuration(folder).data.axes
+        sections = []
+        for (group, unseen), section in lines.items():
+            wished = wish(group, axes)
+            scores = [(score(line.ours, wished), score(line.theirs, wished)) for line in section]
+            verdicts = [(prefer(ours, theirs),) for ours, theirs in scores]
+            ours, theirs = np.mean(scores, axis=0)
+            numbers = win_rate.summary(verdicts, [line.client for line in section], seed, f"{group} {unseen}")
+            sections.append({"axis": group, "unseen": unseen, **numbers, "ours": float(ours), "theirs": float(theirs)})
+        return {"judge": "style", "settings": {"axes": list(axes)}, "sections": sections, **spent()}
 
 
 @functools.cache
@@ -40,15 +68,15 @@ def counts(text: str) -> Counter[Pole]:
     text = text.strip()
     swapped = text[:1].swapcase() + text[1:]
     first = next(filter(None, (re.match(pattern, form) for form in (text, swapped))), None)
-    found = [first[0]] if first else []
-    found += re.compile(pattern).findall(text, first.end() if first else 0)
-    return Counter(owner[phrase] for phrase in found if phrase in owner)
+    phrases = [first[0]] if first else []
+    phrases += re.compile(pattern).findall(text, first.end() if first else 0)
+    return Counter(owner[phrase] for phrase in phrases if phrase in owner)
 
 
 def shares(text: str) -> dict[Pole, float]:
     """Every pole's share of the phrases that occur in a response; they sum to 1, or are all 0 where there is none."""
-    found = counts(text)
-    return {pole: found[pole] / max(1, found.total()) for pole in STYLES}
+    number = counts(text)
+    return {pole: number[pole] / max(1, number.total()) for pole in STYLES}
 
 
 def wishes(axes: Sequence[str]) -> dict[str, dict[str, int]]:
@@ -72,11 +100,11 @@ def wish(group: str, axes: Sequence[str]) -> dict[str, int]:
 def score(text: str, wish: Mapping[str, int]) -> float:
     """Share of the phrases in the wished poles minus share in their opposites, in [-1, 1]; 0 where there is none.
 
-    Over all phrases found: those of an axis that the group has no wish on count in the denominator alone.
+    Over all phrases that occur: those of an axis that the group has no wish on count in the denominator alone.
     """
-    found = counts(text)
-    wished = sum(found[axis, pole] - found[axis, 1 - pole] for axis, pole in wish.items())
-    return wished / max(1, found.total())  # of whole numbers: equal shares compare equal
+    number = counts(text)
+    wished = sum(number[axis, pole] - number[axis, 1 - pole] for axis, pole in wish.items())
+    return wished / max(1, number.total())  # of whole numbers: equal shares compare equal
 
 
 def prefer(ours: float, theirs: float) -> Verdict:

@@ -24,10 +24,10 @@ def score(verdicts: Sequence[Verdict]) -> float | None:
 
     None where an answer is unparseable: the other order alone would let a liking for its position decide.
     """
-    told = set(verdicts)
-    if not told or "unparseable" in told:
+    different = set(verdicts)
+    if not different or "unparseable" in different:
         return None
-    return {"ours": 1.0, "theirs": 0.0}.get(min(told), 0.5) if len(told) == 1 else 0.5
+    return {"ours": 1.0, "theirs": 0.0}.get(min(different), 0.5) if len(different) == 1 else 0.5
 
 
 def orders(comparisons: Sequence[Sequence[Verdict]]) -> dict[str, Any]:
@@ -70,13 +70,13 @@ def interval(
     generator = stream(seed, f"judgement interval {section}")
     of = np.asarray(values, dtype=np.float64)
     owner = np.asarray(clients)
-    held = [of[owner == name] for name in sorted(set(clients))]
-    C = len(held)
+    of_client = [of[owner == name] for name in sorted(set(clients))]
+    C = len(of_client)
     times = generator.multinomial(C, np.full(C, 1 / C), size=RESAMPLES)  # [R, C]: how often a draw has each client
     total, count = np.zeros(RESAMPLES), np.zeros(RESAMPLES)
-    for c, own in enumerate(held):  # a client drawn twice has its values redrawn each time
-        n = times[:, c] * len(own)
-        total += generator.multinomial(n, np.full(len(own), 1 / len(own))) @ own
+    for c, numbers in enumerate(of_client):  # a client drawn twice has its values redrawn each time
+        n = times[:, c] * len(numbers)
+        total += generator.multinomial(n, np.full(len(numbers), 1 / len(numbers))) @ numbers
         count += n
     low, high = np.quantile(total / count, [(1 - level) / 2, (1 + level) / 2])
     return [float(low), float(high)]
@@ -92,8 +92,8 @@ def summary(
     in `unparseable` alone. `win_rate` is the mean of `scores` (`client_of` says whose each is), in which what is left
     out has no part, None where none is left; so is `interval`, which may be None besides. The rest is of `orders`.
     """
-    found = [(score(verdicts), client) for verdicts, client in zip(comparisons, clients, strict=True)]
-    kept = [(value, client) for value, client in found if value is not None]
+    scored = [(score(verdicts), client) for verdicts, client in zip(comparisons, clients, strict=True)]
+    kept = [(value, client) for value, client in scored if value is not None]
     scores, client_of = [value for value, _ in kept], [client for _, client in kept]
     counts = Counter(scores)
     return {
@@ -102,7 +102,7 @@ def summary(
         "wins": counts[1.0],
         "losses": counts[0.0],
         "ties": counts[0.5],
-        "left_out": len(found) - len(kept),
+        "left_out": len(scored) - len(kept),
         "unparseable": sum(verdict == "unparseable" for verdicts in comparisons for verdict in verdicts),
         **orders(comparisons),
         "win_rate": float(np.mean(scores)) if scores else None,

@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from raypref.tools.errors import UserError
 
@@ -32,13 +32,20 @@ def locked(folder: Path, advice: str = "wait for it") -> Iterator[None]:
     process."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / ".lock", "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(f"another command is at work in {folder}; {advice}") from None
-        except OSError:
-            pass  # a file system without locks
+        if not claim(file):
+            raise UserError(f"another command is at work in {folder}; {advice}")
         yield
+
+
+def claim(file: IO[Any]) -> bool:
+    """Whether an open file is now this process's alone, until it is closed; True where the file system has no locks."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def write_bytes(path: Path, data: bytes) -> None:

@@ -26,17 +26,17 @@ from raypref.data.federation import FOLDS
 from raypref.data.load import load, read
 from raypref.data.synthesize import (
     INSTRUCTIONS,
-    Answer,
-    Journal,
     Synthesize,
     advice,
     deal_axes,
-    estimate,
+    estimated,
     instruction,
+    journal,
     settings,
 )
 from raypref.data.synthetic import AXES, groups
 from raypref.endpoints.asking import retry_after
+from raypref.endpoints.client import Answer
 
 ROOT = Path(__file__).parents[2]
 STYLE = {instruction(axis, pole): (axis, pole) for axis in INSTRUCTIONS for pole in (0, 1)}
@@ -74,7 +74,7 @@ class Handler(BaseHTTPRequestHandler):
             server.asked.append(task)
             server.arrived.append(arrived)
             server.bodies.append(body)
-            server.headers.append({**self.headers, "path": self.path})
+            server.headers.append({name.lower(): value for name, value in self.headers.items()} | {"path": self.path})
             server.flying += 1
             server.most = max(server.most, server.flying)
         try:
@@ -144,7 +144,7 @@ def test_every_prompt_gets_a_response_in_each_pole_of_one_axis(server, tmp_path,
         assert [pair["first"], pair["second"]] == [f"{pole}: {pair['prompt']}" for pole in pair["poles"]]
     assert len(server.asked) == len(set(server.asked)) == 20
     assert {(b["model"], b["temperature"], b["max_tokens"]) for b in server.bodies} == {("gpt-4o-mini", 0.5, 99)}
-    assert {(h["Authorization"], h["path"]) for h in server.headers} == {("Bearer sk-1", "/v1/chat/completions")}
+    assert {(h["authorization"], h["path"]) for h in server.headers} == {("Bearer sk-1", "/v1/chat/completions")}
     said = capsys.readouterr().out
     assert "10 prompts, two responses each: 5 on education, 5 on humor" in said
     assert f"{tmp_path}/pairs.jsonl: 10 pairs; 1,000 tokens in and 400 out in all" in said  # 20 of 50 and of 20
@@ -154,7 +154,7 @@ def test_every_prompt_gets_a_response_in_each_pole_of_one_axis(server, tmp_path,
 
 def test_a_local_server_needs_no_key(server, tmp_path, prompts):
     assert main(words(tmp_path, "--limit", "1")) == 0
-    assert "Authorization" not in server.headers[0]
+    assert "authorization" not in server.headers[0]
 
 
 def hang() -> tuple[int, dict, bytes]:
@@ -259,6 +259,38 @@ def test_a_run_without_a_response_leaves_nothing_in_the_next_ones_way(server, tm
     assert main(words(tmp_path, "--limit", "3")) == 0
 
 
+def test_no_pair_holds_what_a_model_thought(server, tmp_path, prompts, capsys):
+    def thinking(task, n):
+        thought = f"<think>\nThe user wants {task[1]}."
+        if task[0] == prompts[0]:
+            return 200, {}, completion(thought, "length")
+        return 200, {}, completion(f"{thought}</think>\n{AXES[task[1]][task[2]]}: {task[0]}")
+
+    server.fault = thinking
+    assert main(words(tmp_path, "--limit", "3")) == 1
+    assert "--max-tokens 256 went by before a word of an answer" in capsys.readouterr().err
+    assert Counter(task[0] for task in server.asked) == dict.fromkeys(prompts[:3], 2)  # more tries would be no better
+    made = pairs(tmp_path)
+    assert [pair["prompt"] for pair in made] == prompts[1:3]
+    assert all([pair["first"], pair["second"]] == [f"{p}: {pair['prompt']}" for p in pair["poles"]] for pair in made)
+
+
+def test_a_journal_of_an_earlier_version_goes_on_and_loses_its_thoughts(server, tmp_path, prompts, capsys):
+    assert main(words(tmp_path, "--limit", "3")) == 0
+    path = tmp_path / "pairs.jsonl.journal"
+    head, *entries = [json.loads(line) for line in path.read_text().splitlines()]
+    first, second, *rest = entries
+    first["text"] = f"<think>hm</think>{first['text']}"
+    second["text"] = "<think>\nOkay, let's see. The"
+    path.write_text("".join(json.dumps(entry) + "\n" for entry in (head, first, second, *rest)))
+    before = (tmp_path / "pairs.jsonl").read_bytes()
+    server.asked.clear()
+    assert main(words(tmp_path, "--limit", "3")) == 0
+    assert server.asked == [(second["prompt"], second["axis"], second["pole"])]
+    assert "5 responses are there, 1 to ask" in capsys.readouterr().out
+    assert (tmp_path / "pairs.jsonl").read_bytes() == before
+
+
 def test_an_endpoint_from_which_nothing_comes_ends_the_run(server, tmp_path, prompts, capsys):
     (tmp_path / "prompts.txt").write_text("\n".join(f"prompt {i}" for i in range(50)))
     for status, attempts, why in ((502, "1", "502 no"), (502, "2", "502 no, 2 times"), (400, "6", "400 no")):
@@ -306,7 +338,7 @@ def test_a_kill_loses_only_what_was_in_flight(server, tmp_path, prompts, capsys)
             release.wait(60)
 
     server.fault = fault
-    journal = tmp_path / "pairs.jsonl.journal"
+    path = tmp_path / "pairs.jsonl.journal"
     process = subprocess.Popen(
         [sys.executable, "-m", "raypref.data", *words(tmp_path, "--concurrency", "2")],
         cwd=ROOT,
@@ -315,7 +347,7 @@ def test_a_kill_loses_only_what_was_in_flight(server, tmp_path, prompts, capsys)
         stderr=subprocess.PIPE,
     )
     try:
-        while not (journal.exists() and journal.read_bytes().count(b"\n") == 1 + 7 and len(server.asked) == 9):
+        while not (path.exists() and path.read_bytes().count(b"\n") == 1 + 7 and len(server.asked) == 9):
             assert process.poll() is None, process.stderr.read()
             time.sleep(0.05)
         process.send_signal(signal.SIGKILL)
@@ -325,16 +357,16 @@ def test_a_kill_loses_only_what_was_in_flight(server, tmp_path, prompts, capsys)
         process.stderr.close()
         release.set()
     assert not (tmp_path / "pairs.jsonl").exists()
-    entries = [json.loads(line) for line in journal.read_text().splitlines()[1:]]
+    entries = [json.loads(line) for line in path.read_text().splitlines()[1:]]
     there = {(entry["prompt"], entry["axis"], entry["pole"]) for entry in entries}
-    with journal.open("a") as file:
+    with path.open("a") as file:
         file.write('{"prompt": "What is num')  # as a machine that lost its power leaves it
     server.asked.clear()
     assert main(words(tmp_path)) == 0
     assert "1 half-written lines dropped\n7 responses are there, 13 to ask" in capsys.readouterr().out
     assert len(there) == 7 and len(server.asked) == 13 and there.isdisjoint(server.asked)
     assert [pair["prompt"] for pair in pairs(tmp_path)] == prompts
-    assert all(json.loads(line) for line in journal.read_text().splitlines())
+    assert all(json.loads(line) for line in path.read_text().splitlines())
 
 
 def test_prompts_from_a_column(server, tmp_path, capsys):
@@ -408,7 +440,9 @@ def test_the_estimate():
     tasks = [("x" * 400, "humor", pole) for pole in (0, 1)] * 500
     read = sum(12 + 100 + len(instruction("humor", pole)) / 4 for pole in (0, 1)) * 500
     cost = (read * 0.15 + 100_000 * 0.6) / 1e6
-    assert f"about {read:,.0f} tokens in and at most 100,000 out, so at most ${cost:.2f}" in estimate(tasks, args)
+    assert f"about {read:,.0f} tokens in and at most 100,000 out, so at most ${cost:.2f}" in estimated(
+        tasks, args
+    ).sentence(args)
 
 
 @pytest.mark.parametrize(
@@ -440,7 +474,7 @@ def test_a_journal_holds_responses_of_one_kind_and_has_one_writer(server, tmp_pa
     assert main(words(tmp_path, "--limit", "2")) == 0
     assert main(words(tmp_path, "--model", "other")) == 2
     assert "was begun with model 'gpt-4o-mini', now 'other'; set it back" in capsys.readouterr().err
-    with Journal(tmp_path / "pairs.jsonl", settings(Synthesize("p", "o"))):
+    with journal(tmp_path / "pairs.jsonl", settings(Synthesize("p", "o"))):
         assert main(words(tmp_path)) == 2
     assert "another process is writing it" in capsys.readouterr().err
     (tmp_path / "pairs.jsonl.journal").unlink()
@@ -590,6 +624,7 @@ def test_what_is_synthesized_can_be_run(server, tmp_path, capsys):
 
 def test_a_finished_response_is_on_the_disk_when_add_returns(tmp_path):
     task = ("p", "humor", 1)
-    with Journal(tmp_path / "o.jsonl", {"model": "m"}) as journal:
-        journal.add(task, Answer("x", "stop", 1, 2))
-        assert Journal(tmp_path / "o.jsonl", {"model": "m"}, write=False).done == {task: Answer("x", "stop", 1, 2)}
+    with journal(tmp_path / "o.jsonl", {"model": "m"}) as store:
+        store.add(task, Answer("x", "stop", 1, 2))
+        there = journal(tmp_path / "o.jsonl", {"model": "m"}, write=False).answers
+        assert there == {task: Answer("x", "stop", 1, 2)}

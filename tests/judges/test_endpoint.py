@@ -14,7 +14,9 @@ import pytest
 
 from raypref.config import UserError
 from raypref.endpoints import asking
-from raypref.judges.endpoint import Answer, Cache, EndpointOptions, ask, estimate
+from raypref.endpoints.client import Answer, estimate
+from raypref.judges import endpoint
+from raypref.judges.endpoint import Endpoint, ask, cache
 from raypref.judges.prompts import fill
 from tests.judges.server import completion, refusal, serving
 
@@ -28,18 +30,18 @@ def server(monkeypatch):
 
 
 @pytest.fixture
-def options(tmp_path) -> EndpointOptions:
-    return EndpointOptions(cache=tmp_path / "cache", backoff=0.01, threads=2)
+def options(tmp_path) -> Endpoint:
+    return Endpoint(cache=tmp_path / "cache", backoff=0.01, threads=2)
 
 
-def answers(options: EndpointOptions) -> Path:
+def answers(options: Endpoint) -> Path:
     return options.cache / "answers.jsonl"
 
 
 def test_what_is_asked(server, options, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
     asked = ask(QUESTIONS, replace(options, model="judge", max_tokens=5))
-    assert asked.answers == dict.fromkeys(QUESTIONS, Answer("A", 100, 1))
+    assert asked.answers == dict.fromkeys(QUESTIONS, Answer("A", "stop", 100, 1))
     assert (asked.calls, asked.cached, asked.failed, asked.tokens) == (4, 0, {}, (400, 4))
     assert Counter(server.asked) == dict.fromkeys(QUESTIONS, 1)
     for body in server.bodies:
@@ -77,17 +79,18 @@ def test_a_line_that_was_cut_is_dropped_and_spoils_no_other(server, options):
     whole = answers(options).read_bytes()
     answers(options).write_bytes(whole[:-5])
     assert (ask(QUESTIONS, options).calls, ask(QUESTIONS, options).calls) == (1, 0)
-    assert len(server.asked) == 5 and len(Cache(options.cache).held) == 4
+    assert len(server.asked) == 5 and len(cache(options.cache, write=False).answers) == 4
     with answers(options).open("ab") as file:
         file.write(b'{"of": "another form"}\n7\n')
     assert ask(QUESTIONS, options).calls == 0
 
 
 def test_two_processes_share_a_cache(options):
-    caches = [Cache(options.cache), Cache(options.cache)]
+    caches = [cache(options.cache), cache(options.cache)]
     for i in range(20):
-        caches[i % 2].add(f"k{i}", Answer("A", i, 1))
-    assert Cache(options.cache).held == {f"k{i}": Answer("A", i, 1) for i in range(20)}
+        caches[i % 2].add((f"k{i}",), Answer("A", "stop", i, 1))
+    there = cache(options.cache, write=False).answers
+    assert there == {(f"k{i}",): Answer("A", "stop", i, 1) for i in range(20)}
 
 
 def test_a_cache_that_cannot_be_written_is_told_before_any_call(server, options, tmp_path):
@@ -122,14 +125,63 @@ def hang() -> tuple[int, dict, bytes]:
 def test_what_may_pass_is_tried_again(server, options, fault):
     server.fault = lambda question, n: fault() if n == 0 and question == QUESTIONS[1] else None
     asked = ask(QUESTIONS, replace(options, timeout=0.3 if fault is hang else 30.0))
-    assert asked.answers == dict.fromkeys(QUESTIONS, Answer("A", 100, 1)) and not asked.failed
+    assert asked.answers == dict.fromkeys(QUESTIONS, Answer("A", "stop", 100, 1)) and not asked.failed
     assert Counter(server.asked) == {question: 1 + (question == QUESTIONS[1]) for question in QUESTIONS}
 
 
 def test_no_text_is_an_answer_that_nobody_asks_for_again(server, options):
     server.fault = lambda question, n: (200, {}, completion(None))
-    assert set(ask(QUESTIONS, options).answers.values()) == {Answer("", 100, 1)}
+    assert set(ask(QUESTIONS, options).answers.values()) == {Answer("", "stop", 100, 1)}
     assert ask(QUESTIONS, options).calls == 0 and len(server.asked) == 4
+
+
+def answering(content, finish: str = "stop") -> tuple[int, dict, bytes]:
+    body = json.loads(completion(content))
+    body["choices"][0]["finish_reason"] = finish
+    return 200, {}, json.dumps(body).encode()
+
+
+def test_an_answer_in_parts_or_after_a_thought_is_kept_as_what_it_says(server, options):
+    contents = [
+        [{"type": "thinking", "thinking": []}, {"type": "text", "text": "A"}],
+        "<think>\nB is kind.\n</think>\n\nA",
+        "A",
+        " A ",
+    ]
+    server.fault = lambda question, n: answering(contents[QUESTIONS.index(question)])
+    assert ask(QUESTIONS, options).answers == dict.fromkeys(QUESTIONS, Answer("A", "stop", 100, 1))
+    assert {json.loads(line)["text"] for line in answers(options).read_text().splitlines()} == {"A"}
+    assert ask(QUESTIONS, options).calls == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (answering("<think>\nOkay, let's see. The", "length"), "--max-tokens 8 went by before a word"),
+        (answering(None, "length"), "--max-tokens 8 went by before a word"),
+        ((200, {}, b'{"error": {"message": "overloaded", "code": 502}}'), "502 overloaded, 2 times"),
+        ((200, {"Content-Type": "text/html"}, b"<!DOCTYPE html><html></html>"), "OPENAI_BASE_URL should end in /v1"),
+        (answering({"A": 1}), "no chat completion, but '{"),
+    ],
+    ids=["a cut thought", "no room", "an error", "a page", "an object"],
+)
+def test_what_is_no_answer_is_never_kept(server, options, answer, why):
+    server.fault = lambda question, n: answer
+    asked = ask(QUESTIONS, replace(options, attempts=2))
+    assert not asked.answers and all(why in said for said in asked.failed.values())
+    assert answers(options).read_bytes() == b""
+    server.fault = lambda question, n: None
+    assert ask(QUESTIONS, options).answers == dict.fromkeys(QUESTIONS, Answer("A", "stop", 100, 1))
+
+
+def test_answers_that_an_earlier_version_kept_are_not_paid_for_again(server, options):
+    keys = [endpoint.key(server.url, options.model, options.max_tokens, question)[0] for question in QUESTIONS]
+    texts = ["A", "<think>hm</think>A", [{"type": "text", "text": "A"}], "A"]
+    options.cache.mkdir()
+    old = [[key, text, 100, 1] for key, text in zip(keys, texts, strict=True)]
+    answers(options).write_text("".join(json.dumps(line) + "\n" for line in old))
+    assert ask(QUESTIONS, options).answers == dict.fromkeys(QUESTIONS, Answer("A", "", 100, 1))
+    assert not server.asked
 
 
 def test_tries_are_bounded_and_what_failed_is_asked_for_alone(server, options):
@@ -185,7 +237,7 @@ def test_no_more_requests_a_minute_than_allowed(server, options):
 def test_the_cap_refuses_before_any_call(server, options, capsys):
     # 10 USD a token: the cap admits what three letters a question cost, and no more.
     dear = replace(options, price_in=0.0, price_out=10e6, max_tokens=3)
-    assert estimate(QUESTIONS, dear)[2] == 4 * 3 * 10
+    assert estimate(map(len, QUESTIONS), 3, dear).dollars == 4 * 3 * 10
     with pytest.raises(UserError, match=r"4 calls may cost \$120.0000, which is above --max-cost 119"):
         ask(QUESTIONS, replace(dear, max_cost=119.0))
     assert not server.asked
@@ -195,8 +247,9 @@ def test_the_cap_refuses_before_any_call(server, options, capsys):
 
 def test_the_estimate_in_numbers():
     # (12 + 400 / 4) tokens in and 8 out, twice, at 0.15 and 0.60 USD a million.
-    read, written, dollars = estimate(["x" * 400] * 2, EndpointOptions())
-    assert (read, written, dollars) == (224.0, 16.0, pytest.approx((224 * 0.15 + 16 * 0.60) / 1e6))
+    most = estimate([400, 400], 8, Endpoint())
+    assert (most.tokens_in, most.tokens_out) == (224.0, 16)
+    assert most.dollars == pytest.approx((224 * 0.15 + 16 * 0.60) / 1e6)
 
 
 def test_a_dry_run_tells_and_asks_nothing(server, options, capsys, monkeypatch):
@@ -253,7 +306,7 @@ def test_an_interrupt_loses_no_answer(server, options):
     there = len(server.asked)
     assert 2 <= there < 4
     lines = [json.loads(line) for line in answers(options).read_text().splitlines()]
-    assert [line[1:] for line in lines] == [["A", 100, 1]] * there
+    assert [(line["text"], line["tokens_in"], line["tokens_out"]) for line in lines] == [("A", 100, 1)] * there
     server.fault = lambda question, n: None
     assert ask(QUESTIONS, options).calls == 4 - there
 

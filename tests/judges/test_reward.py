@@ -9,7 +9,7 @@ import pytest
 
 from raypref.config import UserError
 from raypref.judges.responses import Response
-from raypref.judges.reward import RewardOptions, Scorer, dialogue, named, summary
+from raypref.judges.reward import Reward, Scorer, dialogue, named, summary
 
 TEXTS = [
     dialogue(f"What is {what}?", "It is " + " ".join(["a cloud"] * n)) for n, what in enumerate(["rain", "tea", "ice"])
@@ -59,18 +59,18 @@ def test_the_score_is_the_last_logit_at_the_last_token(tmp_path, labels):
     expected = np.array([logits(folder, text) for text in TEXTS])
     assert len({len(text) for text in TEXTS}) == 3 and np.ptp(expected[:, -1]) > 0.01
     for batch in (1, 2, 3):
-        scores = Scorer(str(folder), RewardOptions(batch=batch))(TEXTS)
+        scores = Scorer(str(folder), Reward(batch=batch))(TEXTS)
         assert scores == pytest.approx(expected[:, -1], abs=1e-6)
     if labels == 3:
-        assert Scorer(str(folder), RewardOptions(label=0))(TEXTS) == pytest.approx(expected[:, 0], abs=1e-6)
+        assert Scorer(str(folder), Reward(label=0))(TEXTS) == pytest.approx(expected[:, 0], abs=1e-6)
 
 
 def test_what_is_too_long_loses_its_beginning(tmp_path):
     folder = make(tmp_path, 1)
     long = dialogue("Why? " * 100, "Because.")
-    assert Scorer(str(folder), RewardOptions()).max_length == 64  # the classifier's own limit
-    assert Scorer(str(folder), RewardOptions())([long]) == pytest.approx(logits(folder, long, 64), abs=1e-6)
-    short = Scorer(str(folder), RewardOptions(max_length=20))
+    assert Scorer(str(folder), Reward()).max_length == 64  # the classifier's own limit
+    assert Scorer(str(folder), Reward())([long]) == pytest.approx(logits(folder, long, 64), abs=1e-6)
+    short = Scorer(str(folder), Reward(max_length=20))
     assert short([long]) == pytest.approx(logits(folder, long, 20), abs=1e-6)
 
 
@@ -100,13 +100,13 @@ def test_a_section_in_numbers():
 
 def test_what_is_no_classifier_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"--reward-model '.*nothing': there is no such folder"):
-        Scorer(str(tmp_path / "nothing"), RewardOptions())
+        Scorer(str(tmp_path / "nothing"), Reward())
     with pytest.raises(UserError, match="cannot be read as a sequence classifier"):
-        Scorer(str(tmp_path), RewardOptions())
+        Scorer(str(tmp_path), Reward())
     with pytest.raises(UserError, match=r"is no trained classifier, it lacks score.weight"):
-        Scorer(str(make(tmp_path / "lm", 1, head=False)), RewardOptions())
+        Scorer(str(make(tmp_path / "lm", 1, head=False)), Reward())
     folder = str(make(tmp_path / "two", 2))
     with pytest.raises(UserError, match=r"--label is 2; .* has 2 logits"):
-        Scorer(folder, RewardOptions(label=2))
+        Scorer(folder, Reward(label=2))
     with pytest.raises(UserError, match="--batch is 0; it must be at least 1"):
-        Scorer(folder, RewardOptions(batch=0))
+        Scorer(folder, Reward(batch=0))

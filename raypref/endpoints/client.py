@@ -1,0 +1,172 @@
+"""The one client of OpenAI-compatible endpoints: whom to ask and at what price, a request, and what is an answer.
+
+The retries of the `openai` library are off: what an error means, and when to ask again, `raypref.endpoints.asking`
+decides. The library is imported late, as --help needs none of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from raypref.config import UserError
+from raypref.endpoints.asking import Again, Refused, fault
+
+MODEL = "gpt-4o-mini"
+"""The papers' judge and writer (S1 D.2, S2 2.3)."""
+
+PRICES = (0.15, 0.60)
+"""Public prices of `MODEL`, USD per million tokens read and written."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Service:
+    """What every command that asks an endpoint lets people choose."""
+
+    model: str = MODEL
+    """Who answers (S1 D.2 and S2 2.3: gpt-4o-mini)."""
+    timeout: float = 60.0
+    """Seconds without a sign of the server after which a request is given up."""
+    attempts: int = 6
+    """Tries of a request before it counts as failed."""
+    backoff: float = 1.0
+    """Seconds before the second try; they double each time, with jitter, up to a minute."""
+    price_in: float = PRICES[0]
+    """USD per million tokens read (gpt-4o-mini's public price)."""
+    price_out: float = PRICES[1]
+    """USD per million tokens written."""
+    dry_run: bool = False
+    """Count and estimate only."""
+
+
+def check(service: Service, **least: float) -> None:
+    """`UserError` where a number of the service, or of its fields named here with the `least` that they may be, is out
+    of range."""
+    for name, lowest in {**least, "attempts": 1, "backoff": 0, "price_in": 0, "price_out": 0}.items():
+        if not lowest <= (number := getattr(service, name)) < float("inf"):
+            raise UserError(f"--{name.replace('_', '-')} is {number}; it must be at least {lowest}")
+    if not 0 < service.timeout < float("inf"):
+        raise UserError(f"--timeout is {service.timeout}; it must be above 0")
+
+
+def cost(tokens_in: float, tokens_out: float, service: Service) -> float:
+    """USD."""
+    return (tokens_in * service.price_in + tokens_out * service.price_out) / 1e6
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Tokens that requests may take, read and written, and USD, at most."""
+
+    tokens_in: float
+    tokens_out: int
+    dollars: float
+
+    def sentence(self, service: Service, digits: int = 2) -> str:
+        """digits: of the dollars, after the point."""
+        return (
+            f"about {self.tokens_in:,.0f} tokens in and at most {self.tokens_out:,} out, so at most "
+            f"${self.dollars:,.{digits}f} at ${service.price_in:g} and ${service.price_out:g} a million (an estimate: "
+            "characters / 4, and prices change)"
+        )
+
+
+def estimate(characters: Iterable[int], max_tokens: int, service: Service) -> Estimate:
+    """Of requests of so many characters each: a quarter of them in tokens, 12 for the frame, `max_tokens` written."""
+    each = [12 + number / 4 for number in characters]
+    return Estimate(sum(each), len(each) * max_tokens, cost(sum(each), len(each) * max_tokens, service))
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back, and what it took."""
+
+    text: str
+    finish: str = ""
+    """Why the model stopped; `length`: it was cut at --max-tokens."""
+    tokens_in: int = 0
+    tokens_out: int = 0
+
+
+def text_of(content: Any) -> str:
+    """What a message's content says, without what the model thought before it: a text, the text parts of a list, or
+    nothing (None). Raises `TypeError` or `KeyError` for what is none of these."""
+    if isinstance(content, list):
+        content = "".join(part["text"] for part in content if part["type"] == "text")
+    text = re.sub(r"<think>.*?(</think>|\Z)", "", "" if content is None else content, flags=re.S)
+    return text.rpartition("</think>")[2].strip()  # some templates open the block in the prompt
+
+
+def answer(response: Any, url: str, max_tokens: int, asked: str = "") -> Answer:
+    """The answer in a response of status 200, of httpx.
+
+    Raises `Again` for what is no chat completion, `Refused` where --max-tokens left no room for an answer, and for an
+    error in the place of an answer what `fault` makes of it.
+    """
+    try:
+        body = response.json()
+    except ValueError:
+        if response.text.lstrip().startswith("<"):
+            raise Again("it answers with HTML; OPENAI_BASE_URL should end in /v1 and be an API's") from None
+        raise Again("an answer that is not JSON") from None
+    if isinstance(body, dict) and body.get("error") and not body.get("choices"):
+        raise fault(response, url, asked)
+    try:
+        choice, usage = body["choices"][0], body.get("usage") or {}
+        text, finish = text_of(choice["message"].get("content")), str(choice.get("finish_reason") or "")
+        read, written = int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0)
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError):
+        raise Again(f"no chat completion, but {response.text[:80]!r}") from None
+    if not text and finish == "length":
+        raise Refused(
+            f"--max-tokens {max_tokens} went by before a word of an answer, as with models that think; raise it"
+        )
+    return Answer(text, finish, read, written)
+
+
+class Client:
+    """Asks for chat completions, from any number of threads."""
+
+    def __init__(self, base: str, key: str, service: Service, max_tokens: int, temperature: float) -> None:
+        """base, key: of `raypref.endpoints.asking.address`. Raises `UserError` where no connection can be set up."""
+        import openai
+
+        self.url = base + "/chat/completions"
+        self._timeout, self._max_tokens = service.timeout, max_tokens
+        self._body = {"model": service.model, "temperature": temperature, "max_tokens": max_tokens}
+        try:  # no redirects: a prompt and a key go where the person said, and nowhere else
+            http = openai.DefaultHttpxClient(follow_redirects=False)
+            library = openai.OpenAI(
+                api_key=key or "none", base_url=base, max_retries=0, timeout=service.timeout, http_client=http
+            )
+        except Exception as error:  # of URLs, proxies and certificates: ImportError, OSError, ValueError, httpx's
+            why = " ".join(str(error).split())
+            raise UserError(
+                f"{self.url}: no connection can be set up ({why}); check OPENAI_BASE_URL, and where they are set "
+                "ALL_PROXY, HTTPS_PROXY and SSL_CERT_FILE"
+            ) from error
+        self._create: Any = library.chat.completions.with_raw_response.create
+        # Whoever has no key sends none, not even a made-up one.
+        self._headers: Any = {} if key else {"Authorization": openai.Omit()}
+
+    def ask(self, messages: Sequence[Mapping[str, str]], asked: str = "") -> Answer:
+        """One answer. asked: for what, as an error tells it.
+
+        Raises `Again` for what may pass, `Refused` for what is this request's alone, or `UserError`.
+        """
+        import openai
+
+        try:
+            response = self._create(messages=messages, extra_headers=self._headers, **self._body).http_response
+        except openai.APITimeoutError:
+            raise Again(f"no answer within {self._timeout:g} s") from None
+        except openai.APIConnectionError as error:
+            cause = error.__cause__ or error
+            raise Again(f"no connection ({type(cause).__name__}: {' '.join(str(cause).split())})") from None
+        except openai.APIStatusError as error:
+            raise fault(error.response, self.url, asked) from None
+        except UnicodeEncodeError:
+            raise Refused("it holds half a character, which cannot be sent") from None
+        return answer(response, self.url, self._max_tokens, asked)
