@@ -52,14 +52,16 @@ def command(argv: list[str]) -> int:
     space.check(options.config, options.preset, options.smoke)
     out = output_folder(options.out)
     others = [a for a in options.against if a not in ("none", options.config.algorithm)]
-    configs = [dataclasses.replace(options.config, algorithm=a) for a in others] + [options.config]
 
+    from raypref.data.sources import identified
     from raypref.evaluation import report, tables
     from raypref.experiment import loop as experiment
     from raypref.experiment.publish import compare, context_table, diagnostics_table
     from raypref.experiment.tracked import tracked, tracker
     from raypref.storage.results import run_folder
 
+    config = identified(options.config)
+    configs = [dataclasses.replace(config, algorithm=a) for a in others] + [config]
     folders = [run_folder(out, config, options.resume) for config in configs]
     inputs: list[Inputs | None] = [None] * len(configs)
     if not all((folder / "result.json").exists() for folder in folders):  # whatever any would refuse, before one starts

@@ -129,10 +129,11 @@ def narrowed(space: Space, argv: Sequence[str], config: RunConfig) -> Space:
 
 def plan(space: Space, options: Options, folder: Path) -> list[Trial]:
     """All trials in a fixed order, whether finished or not."""
+    from raypref.data.sources import identified
     from raypref.evaluation.ranking import varying
     from raypref.storage.results import folder_name
 
-    configs = list(space.trials(options.config, options.smoke, options.seeds))
+    configs = list(map(identified, space.trials(options.config, options.smoke, options.seeds)))
     flat = [flatten(to_dict(config)) for config in configs]
     keys = varying(flat)
     return [

@@ -160,7 +160,7 @@ def test_s1s_counts_ratios_and_ablation_are_all_tried():
         return {tuple(t[key] for key in keys) for t in trials}
 
     # Tables 1 and 2: "FedDPO FedBiscuit FedVPL FedVPA-GP"; Table 3 has the second and the last alone.
-    four = {("fedavg", "dpo"), ("fedbiscuit", "choice"), ("fedvpl", "variational"), ("fedvpa_gp", "variational")}
+    four = {("feddpo", "dpo"), ("fedbiscuit", "choice"), ("fedvpl", "variational"), ("fedvpa_gp", "variational")}
     # C.1.1: "K = 10: 5 clients per round; K in {50, 100}: 10 clients per round", half of each kind
     sizes = {((5, 5), 5), ((25, 25), 10), ((50, 50), 10)}
     found = tried("client_count", "data.group_sizes", "federation.cohort", "algorithm", "objective")

@@ -6,6 +6,7 @@ every cell of a CSV is the text that was written, nothing is copied to a cache, 
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 import re
@@ -13,11 +14,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from raypref.config import UserError
 from raypref.data.readers import READERS, suffix, told
 from raypref.data.rows import Losses, Row, Unusable
+from raypref.tools.errors import UserError
+
+if TYPE_CHECKING:
+    from raypref.config import RunConfig
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,12 @@ class Table:
     """Iterates anew at every call, from the disk; a row that could not be read is the reason why."""
     name: str
     """Of the file, or of the hub data set's split, behind its configuration or folder: `helpful-base/train`."""
+
+
+def identified(config: RunConfig) -> RunConfig:
+    """The same run with its data known by their digest (`data.digest`), so that they may lie anywhere."""
+    known = dataclasses.replace(config.data, digest=digest(config.data.source))
+    return dataclasses.replace(config, data=known)
 
 
 def tables(name: str) -> list[Table]:

@@ -146,7 +146,7 @@ def read_prompts(name: str) -> tuple[list[str], dict[str, int]]:
         if "prompt" not in columns:
             hint = nearest("prompt", columns) if columns else ""
             raise UserError(f"{name} has no column 'prompt'{hint}; rename the one that holds the prompts")
-        rows = (row for one in tables if "prompt" in one.columns for row in one.rows())
+        rows = (row for one in tables for row in one.rows())
         values: list[Any] = [row if isinstance(row, Unusable) else row.get("prompt") for row in rows]
     else:
         with told(path):

@@ -5,7 +5,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from raypref.config import UserError
-from raypref.data.encode import Counts, choice_tokens, encode_federation, encode_pairs, encode_responses
+from raypref.data.encode import Counts, Encoding, choice_tokens, encode_federation, encode_pairs, encode_responses
 from raypref.data.federation import Client, Federation, Pair
 from raypref.data.templates import GENERATION, TEMPLATES, ask, fill
 from raypref.models.embedded import PATH
@@ -66,7 +66,7 @@ def test_rows_that_cannot_fit_and_identical_rows_are_counted(tokenizer):
 def test_a_client_without_a_usable_pair_is_named(tokenizer):
     client = Client("ada", "", (PAIR,), (PAIR,), (Pair("q", "word " * 80, "other " * 80),))
     with pytest.raises(UserError, match="client 'ada' has no usable test pair"):
-        encode_federation(Federation((client,)), tokenizer, encode_pairs, "short", 60)
+        encode_federation(Federation((client,)), tokenizer, Encoding(encode_pairs, "short", True), 60)
 
 
 @pytest.mark.parametrize("template", TEMPLATES)

@@ -253,7 +253,7 @@ def test_another_column_may_name_the_client(tmp_path):
 
 def test_the_papers_numbers():
     """S2 2.3 and Tables 3 and 4, typed in again."""
-    config = override(override(RunConfig(), S2), TLDR)
+    config = override(RunConfig(), S2 | TLDR)
     validate(config)
     assert config.data.source == "openai/summarize_from_feedback:comparisons"
     assert (config.data.client_column, config.data.cover_column) == ("worker", "split")
