@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 
 from raypref.algorithms.fedavg import FedAvg
 from raypref.clients.protocol import Usage
-from raypref.config import UserError, read_config
+from raypref.config import UserError, override, read_config
 from raypref.evaluation.latent import Latent
 from raypref.experiment.tracked import tracked
 from raypref.storage.results import Store
@@ -89,12 +89,12 @@ def test_a_latent_file(tmp_path):
 @pytest.mark.parametrize("name", ["state.safetensors", "config.json", "data.json", "mlflow.json"])
 def test_a_run_is_not_resumed_from_what_is_damaged(tiny, tmp_path, name):
     """Nor is it begun anew as if the file were not there."""
-    state = FedAvg.state(1, torch.arange(3.0))
+    state, tiny = FedAvg.state(1, torch.arange(3.0)), override(tiny, {"algorithm": "fedavg"})
     store = Store(tmp_path, tiny)
-    store.resume(type(state), "digest")
+    store.resume("digest")
     store.round(state, {"train/loss": 1.0}, Usage(), 1.0)
     checkpoint.write_json(tmp_path / "mlflow.json", {"run_id": "x"})
-    found, used, _ = Store(tmp_path, tiny).resume(type(state), "digest")
+    found, used, _ = Store(tmp_path, tiny).resume("digest")
     assert torch.equal(found.theta, state.theta) and used == Usage()
     file = tmp_path / name
     file.write_bytes(file.read_bytes()[:-9])
@@ -102,7 +102,7 @@ def test_a_run_is_not_resumed_from_what_is_damaged(tiny, tmp_path, name):
         said = refused(tracked, tiny, tmp_path, None, adapters=False)
         assert said.endswith("; remove it, and MLflow gets a new run")
     else:
-        said = refused(lambda: Store(tmp_path, tiny).resume(type(state), "digest"))
+        said = refused(lambda: Store(tmp_path, tiny).resume("digest"))
         assert said.endswith(f"; put a copy of it back, or remove {tmp_path} and make it again")
     assert said.startswith(f"{file} cannot be read (")
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from raypref.algorithms.base import State
 from raypref.config import UserError, override, to_dict
 from raypref.evaluation.latent import Latent
 from raypref.experiment import loop as experiment
@@ -141,16 +140,16 @@ def test_a_variational_run_stopped_between_rounds_goes_on_as_if_it_had_not_been(
 
 
 def test_another_configuration_is_refused(tiny, tmp_path):
-    Store(tmp_path, tiny).resume(State, "digest")
+    Store(tmp_path, tiny).resume("digest")
     with pytest.raises(UserError, match="holds a run of another configuration"):
         Store(tmp_path, override(tiny, {"seed": 5}))
 
 
 def test_data_that_changed_are_not_mixed_into_a_resume(tiny, tmp_path):
-    Store(tmp_path, tiny).resume(State, "one")
-    Store(tmp_path, tiny).resume(State, "one")
+    Store(tmp_path, tiny).resume("one")
+    Store(tmp_path, tiny).resume("one")
     with pytest.raises(UserError, match="the data changed"):
-        Store(tmp_path, tiny).resume(State, "other")
+        Store(tmp_path, tiny).resume("other")
 
 
 def test_a_result_that_cannot_be_believed_is_said():
@@ -193,7 +192,7 @@ def test_errors_say_what_to_do(tiny, tmp_path):
         ({"experts.K": 11}, "experts.K is 11 but there are 10 clients"),
         ({"experts.T": 3}, "try --federation.rounds 6"),
         ({"optim.learning_rate": float("nan")}, "must be a finite number"),
-        ({"optim.betas": (1.0, 2.0)}, r"optim.betas must be in \[0, 1\)"),
+        ({"optim.betas": (1.0, 2.0)}, r"optim.betas is \(1.0, 2.0\); it must be in \[0, 1\)"),
         ({"model.lora_targets": ()}, "must name at least one module"),
         ({"clients.gpus_per_actor": -1.0}, "must not be negative"),
         ({"seed": -1}, "seed is -1"),
