@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from raypref.config import RunConfig, to_dict
+from raypref.evaluation.runs import ANSWERS, WHERE
 from raypref.models.peft_io import export_peft
 from raypref.models.policy import Z_TO_EMBEDDING, layout_of
 from raypref.policy import job
@@ -29,16 +30,13 @@ from raypref.policy.answers import FILE as RESPONSES
 from raypref.policy.task import Task
 from raypref.tools import checkpoint
 
-WHERE = ("backend", "gpus_per_worker", "cpus_per_worker", "engine", "zero_stage")
-"""Fields of `rlhf` that change where work runs, not what is computed beyond rounding."""
-
 
 def policy_key(config: RunConfig) -> str:
     """Eight hex digits that name what stage 2 computes after a stage-1 run of this configuration."""
     value = to_dict(config)
     rlhf = {name: v for name, v in value["rlhf"].items() if name not in WHERE}
     if config.objective == "dpo":  # nothing left to train
-        rlhf = {name: rlhf[name] for name in ("temperature", "top_p", "max_new_tokens", "samples", "generation_batch")}
+        rlhf = {name: rlhf[name] for name in ANSWERS}
     text = json.dumps([config.key, value["dpo"], rlhf], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 

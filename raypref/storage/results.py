@@ -27,9 +27,8 @@ import torch
 from raypref.algorithms.base import State
 from raypref.clients.protocol import Personalized, Usage
 from raypref.clients.seen import unseen
-from raypref.config import RunConfig, UserError, flatten, read_config, to_dict
+from raypref.config import RunConfig, UserError, read_config, to_dict
 from raypref.data.encode import EncodedFederation
-from raypref.evaluation import papers
 from raypref.evaluation.curve import adjusted_rand_index
 from raypref.evaluation.latent import Latent
 from raypref.models.identity import base_identity
@@ -155,9 +154,8 @@ class Store:
         used = next((line["used"] for line in reversed(lines) if "used" in line), dataclasses.asdict(Usage()))
         took = [line["seconds"] for line in lines if "seconds" in line]
         adapter = sum(s.size for s in layout.segments if not s.name.startswith(PREFIX))
-        policy = self.config.objective == "dpo"
         result = {
-            "algorithm": papers.label(flatten(to_dict(self.config))) if policy else self.config.algorithm,
+            "algorithm": self.config.algorithm,
             "key": self.config.key,
             "seed": self.config.seed,
             "config": to_dict(self.config),
