@@ -56,7 +56,7 @@ def command(argv: list[str]) -> int:
     from raypref.data.sources import identified
     from raypref.evaluation import report, tables
     from raypref.experiment import loop as experiment
-    from raypref.experiment.publish import compare, context_table, diagnostics_table
+    from raypref.experiment.publish import compare, tables_of
     from raypref.experiment.tracked import tracked, tracker
     from raypref.storage.results import run_folder
 
@@ -75,10 +75,9 @@ def command(argv: list[str]) -> int:
     figure = compare(results, folders[-1])
     console.say("")
     console.say(report.terminal(results))
-    for table in (diagnostics_table(results), context_table(results)):
-        if table:
-            console.say("")
-            console.say(tables.terminal(table))
+    for table in tables_of(results):
+        console.say("")
+        console.say(tables.terminal(table))
     console.say(f"\nfigure: {figure}")
     if to:
         console.say(f"tracked: mlflow ui --backend-store-uri {to.uri}")

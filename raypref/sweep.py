@@ -71,7 +71,7 @@ class Trial:
 
     @property
     def label(self) -> str:
-        from raypref.evaluation.ranking import show
+        from raypref.evaluation.runs import show
 
         return " ".join([*(f"{key}={show(value)}" for key, value in self.settings.items()), f"seed={self.config.seed}"])
 
@@ -130,7 +130,7 @@ def narrowed(space: Space, argv: Sequence[str], config: RunConfig) -> Space:
 def plan(space: Space, options: Options, folder: Path) -> list[Trial]:
     """All trials in a fixed order, whether finished or not."""
     from raypref.data.sources import identified
-    from raypref.evaluation.ranking import varying
+    from raypref.evaluation.runs import varying
     from raypref.storage.results import folder_name
 
     configs = list(map(identified, space.trials(options.config, options.smoke, options.seeds)))

@@ -42,7 +42,7 @@ REQUIREMENTS = [
     for texts in (PROJECT["project"]["dependencies"], *PROJECT["project"]["optional-dependencies"].values())
     for text in texts
 ]
-HEAVY = {"datasets", "mlflow", "openai", "peft", "ray", "torch", "transformers"}
+HEAVY = {"datasets", "matplotlib", "mlflow", "openai", "peft", "ray", "torch", "transformers"}
 
 
 def documents(name: str) -> list[dict[str, Any]]:
@@ -158,8 +158,11 @@ def call(module: str, *arguments: str) -> tuple[str, set[str]]:
 
 @pytest.mark.parametrize(
     "words",
-    ["raypref.run", "raypref.sweep", "raypref.data", "raypref.judge"]
-    + [f"{module} --help" for module in ("raypref.run", "raypref.sweep", "raypref.data", "raypref.judge")],
+    [
+        f"{module}{flag}"
+        for module in ("raypref.run", "raypref.sweep", "raypref.compare", "raypref.data", "raypref.judge")
+        for flag in ("", " --help")
+    ],
 )
 def test_a_question_about_usage_loads_no_heavy_library(words: str) -> None:
     printed, loaded = call(*words.split())

@@ -18,14 +18,14 @@ from raypref.clients.seen import Part, parted, unseen
 from raypref.config import RunConfig, UserError, override
 from raypref.data.encode import concatenate
 from raypref.evaluation import ranking, report, seeds
+from raypref.evaluation.comparisons.unseen import by_group
 from raypref.evaluation.curve import seen_and_unseen
-from raypref.evaluation.unseen import by_group
 from raypref.experiment import loop as experiment
 from raypref.experiment.forecast import Costs, rehearse
 from raypref.experiment.publish import diagnosed, enumerate_marks
 from raypref.storage.results import Store
 from raypref.tools import checkpoint
-from tests.evaluation.made import found
+from tests.evaluation.made import finished
 from tests.evaluation.made import result as made
 
 VARIATIONAL = {"objective": "variational", "variational.d": 4, "variational.features": 4, "variational.encoder": 4}
@@ -308,14 +308,14 @@ def test_s1_table_2_by_hand():
         (0, "fedavg", [0.9, 0.2, 0.9, 0.9, 0.2]),
     ):
         objective = "variational" if algorithm == "fedvpa_gp" else "choice"
-        run = found([[x] for x in shares], algorithm=algorithm, seed=seed, objective=objective,
+        run = finished([[x] for x in shares], algorithm=algorithm, seed=seed, objective=objective,
                     **{"data.group_sizes": (3, 2), "federation.unseen": 1})  # fmt: skip
         runs.append(dataclasses.replace(run, result={**run.result, "unseen": [1, 4]}))
-    table = by_group([*runs, found([[0.5]] * 4)], "test").content
+    table = by_group([*runs, finished([[0.5]] * 4)], "test").content
     columns = {f"{c.block} {c.head}": i for i, c in enumerate(table.columns)}
     (gp,) = (row for label, row in zip(table.rows, table.cells, strict=True) if label != "FL")
     assert gp[columns["Seen G1 a"]].values == (0.5, 0.7) and gp[columns["Unseen G1 a"]].values == (0.1, 0.3)
     assert gp[columns["Unseen G2 b"]].mean == pytest.approx(0.3)
     assert gp[columns["Unseen all"]].mean == pytest.approx(0.25)  # (0.1 + 0.3) / 2, and 0.3
     assert runs[0].setting == "imbalanced" and "1 of each group took no part in training" in table.notes[1]
-    assert by_group([found([[0.5]] * 4)], "test").content is None
+    assert by_group([finished([[0.5]] * 4)], "test").content is None

@@ -41,12 +41,23 @@ def policy_key(config: General) -> str:
     return _digest({"run": key(config)} | stage2)
 
 
-def known(flat: Mapping[str, Any], parts: Collection[Part] = TRAINED) -> dict[str, Any]:
+def compared(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """What two runs, maybe of different methods, must agree in where a table does not vary it: dotted name -> value.
+
+    The sections of all methods are there, as each run was configured: a method that has no experts belongs beside those
+    that were run with the same number of them. Those of other objectives are not.
+    """
+    foreign = set().union(*(registry.objective(name).parameters for name in registry.objectives()))
+    foreign -= {*registry.objective(flat["objective"]).parameters}
+    return known(flat, TRAINED, own_sections(flat) | {*registry.sections()} - foreign)
+
+
+def known(flat: Mapping[str, Any], parts: Collection[Part], sections: Collection[str] | None = None) -> dict[str, Any]:
     """The fields of a run that have one of these parts: dotted name -> value, without those at their neutral value.
 
-    flat: the whole configuration, as JSON has it.
+    flat: the whole configuration, as JSON has it. sections: whose fields; None: those of the run (`own_sections`).
     """
-    sections = own_sections(flat)
+    sections = own_sections(flat) if sections is None else sections
     kept = {}
     for name, field in described().items():
         section = name.partition(".")[0] if "." in name else ""

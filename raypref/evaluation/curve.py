@@ -8,9 +8,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 import numpy as np
+
+Fold = Literal["test", "validation"]
+"""Which of a client's held-out pairs accuracies are read on."""
+
+
+class Groups(TypedDict):
+    """True preference groups; both empty where they are unknown."""
+
+    names: list[str]
+    of: list[int]
+    """[C] indices into `names`."""
+
 
 RESAMPLES = 2000
 """Bootstrap draws of `interval`: its ends then move by 1 to 2 % of its width from seed to seed."""
@@ -74,16 +86,16 @@ def _of(result: Mapping[str, Any], clients: Sequence[int]) -> dict[str, Any]:
     def of(values: Sequence[Any]) -> list[Any]:
         return [values[c] for c in clients]
 
-    told = dict(result) | {"unseen": []}
-    told |= {name: of(result[name]) for name in ("clients", "sizes") if name in result}
-    told["groups"] = {**result["groups"], "of": of(result["groups"]["of"]) if result["groups"]["of"] else []}
+    part = dict(result) | {"unseen": []}
+    part |= {name: of(result[name]) for name in ("clients", "sizes") if name in result}
+    part["groups"] = {**result["groups"], "of": of(result["groups"]["of"]) if result["groups"]["of"] else []}
     for name in ("test", "validation", "margins", "probes"):
-        told[name] = {what: of(values) for what, values in result.get(name, {}).items()}
-    told["diagnostics"] = [
+        part[name] = {what: of(values) for what, values in result.get(name, {}).items()}
+    part["diagnostics"] = [
         {what: values if what == "mark" else of(values) for what, values in found.items()}
         for found in result.get("diagnostics", ())
     ]
-    return told
+    return part
 
 
 def worst_tenth(values: np.ndarray) -> np.ndarray:

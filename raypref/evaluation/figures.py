@@ -1,4 +1,5 @@
-"""S2's figures from finished runs. Each function returns a matplotlib figure; which runs, and where to, others decide.
+"""The papers' figures from finished runs, and what all figures are made of: panels, legends, colours. Each function
+returns a matplotlib figure; which runs, and where to, others decide.
 
 `seeds` arguments are the runs of one method, one a seed. Bands go from the lowest seed to the highest; bars are mean ±
 standard deviation over seeds.
@@ -6,21 +7,31 @@ standard deviation over seeds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from raypref.evaluation.curve import summary
-from raypref.evaluation.report import COLOURS, MARKERS, Fold, _axes, group_cells, legend
+from raypref.evaluation.curve import Fold, Groups, summary
+from raypref.evaluation.tables import spread
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
 
 Run = Mapping[str, Any]
 """A result, see `raypref.evaluation.report.Result`."""
+# Okabe and Ito's palette (2008), told apart with any colour vision; black and its pale yellow are left out.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")
+MARKERS = "os^Dv<>"
+
 BLACK = {"color": "black", "lw": 2.5}
+
+
+def look(i: int, **more: Any) -> dict[str, Any]:
+    """Colour and marker of the i-th line or kind of point."""
+    return {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)], **more}
 
 
 def settled(rounds: Sequence[int], assignments: Sequence[Sequence[int]]) -> int | None:
@@ -42,16 +53,16 @@ def _partition(labels: Sequence[int]) -> list[int]:
 
 def group_curves(methods: Mapping[str, Sequence[Run]], fold: Fold) -> Figure:
     """A panel a method: accuracy over local steps, each true group thin, their clients' mean thick (S2 Figs. 2, 3)."""
-    figure, axes = _axes(len(methods), min(len(methods), 4))
+    figure, axes = grid(len(methods), min(len(methods), 4))
     for ax, (name, seeds) in zip(axes, methods.items(), strict=True):
         marks = seeds[0]["marks"]
-        told = [summary(np.array(r[fold]["accuracy"]), r["groups"]["of"], r["groups"]["names"]) for r in seeds]
+        statistics = [summary(np.array(r[fold]["accuracy"]), r["groups"]["of"], r["groups"]["names"]) for r in seeds]
         groups = seeds[0]["groups"]
         for g, group in enumerate(groups["names"]):
             size = groups["of"].count(g)
-            style = {"color": COLOURS[g % len(COLOURS)], "marker": MARKERS[g % len(MARKERS)], "lw": 1, "ms": 3}
-            _band(ax, marks, [s["groups"][group] for s in told if group in s["groups"]], f"{group} ({size})", style)
-        _band(ax, marks, [s["mean"] for s in told], "all clients", BLACK)
+            values = [s["groups"][group] for s in statistics if group in s["groups"]]
+            band(ax, marks, values, f"{group} ({size})", look(g, lw=1, ms=3))
+        band(ax, marks, [s["mean"] for s in statistics], "all clients", BLACK)
         ax.axhline(50, color="0.6", lw=0.8, ls=":")
         ax.set_title(name, fontsize=9)
         ax.set_xlabel("local steps t")
@@ -63,10 +74,9 @@ def group_curves(methods: Mapping[str, Sequence[Run]], fold: Fold) -> Figure:
 
 def layers(methods: Mapping[str, Sequence[Sequence[float]]]) -> Figure:
     """GQ(l) over the layers, a line a method; `methods`: name -> [seeds][L] (beside S2 Tables 1, 2, 5)."""
-    figure, (ax,) = _axes(1, 1, size=(5.0, 3.4))
+    figure, (ax,) = grid(1, 1, size=(5.0, 3.4))
     for i, (name, seeds) in enumerate(methods.items()):
-        style = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)], "ms": 4}
-        _band(ax, range(1, len(seeds[0]) + 1), seeds, name, style, scale=1)
+        band(ax, range(1, len(seeds[0]) + 1), seeds, name, look(i, ms=4), scale=1)
     ax.set(xlabel="layer l", ylabel="GQ(l)", yscale="log")
     ax.xaxis.get_major_locator().set_params(integer=True)
     ax.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
@@ -75,7 +85,7 @@ def layers(methods: Mapping[str, Sequence[Sequence[float]]]) -> Figure:
 
 def clusters(panels: Mapping[str, Run]) -> Figure:
     """A panel a run: clients by true group, coloured by the expert that they end with (S2 Fig. 4)."""
-    figure, axes = _axes(len(panels), len(panels))
+    figure, axes = grid(len(panels), len(panels))
     handles = {}
     for ax, (title, run) in zip(axes, panels.items(), strict=True):
         of, experts = np.asarray(run["groups"]["of"]), np.asarray(run["assignment"])
@@ -85,8 +95,7 @@ def clusters(panels: Mapping[str, Run]) -> Figure:
         lines = 1 + int(place.max()) // 5  # five clients a line
         x, y = place % 5, of + 0.8 * (place // 5) / lines
         for k in np.unique(experts):
-            style = {"color": COLOURS[k % len(COLOURS)], "marker": MARKERS[k % len(MARKERS)]}
-            handles[int(k)] = ax.scatter(x[experts == k], y[experts == k], s=40, label=f"expert {k + 1}", **style)
+            handles[int(k)] = ax.scatter(x[experts == k], y[experts == k], s=40, label=f"expert {k + 1}", **look(k))
         middle = [float(y[of == g].min() + y[of == g].max()) / 2 if g in of else g for g in range(len(names))]
         ax.set_yticks(middle, [name.split()[0] for name in names])
         ax.set(title=title, xticks=[], ylim=(len(names) - 0.2, -0.4), xlim=(-0.6, 4.6))
@@ -101,17 +110,16 @@ def sensitivity(rows: Mapping[str, Mapping[str, Mapping[int, Sequence[tuple[floa
 
     rows: learning rate -> method -> τ -> [seeds] of (acc^0, acc^at), shares.
     """
-    figure, axes = _axes(2 * len(rows), 2, size=(6.6, 0.4 + 2.6 * len(rows)))
+    figure, axes = grid(2 * len(rows), 2, size=(6.6, 0.4 + 2.6 * len(rows)))
     for r, (rate, methods) in enumerate(rows.items()):
         for c, t in enumerate((0, at)):
             ax = axes[2 * r + c]
             for i, (name, curve) in enumerate(methods.items()):
-                style = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)], "ms": 4}
                 taus = sorted(curve)
                 values = [[seed[c] for seed in curve[tau]] for tau in taus]
                 mean = [100 * float(np.mean(v)) for v in values]
                 std = [100 * float(np.std(v, ddof=1)) if len(v) > 1 else 0.0 for v in values]
-                ax.errorbar(taus, mean, std, label=name, capsize=2, **style)
+                ax.errorbar(taus, mean, std, label=name, capsize=2, **look(i, ms=4))
             ax.set_title(f"acc^{t}, learning rate {rate}", fontsize=9)
             ax.axhline(50, color="0.6", lw=0.8, ls=":")
             ax.tick_params(labelbottom=True)
@@ -127,15 +135,15 @@ def evolution(panels: Mapping[str, Mapping[str, Any]], last: int) -> Figure:
 
     panels: title -> what a run's `groups.json` holds; last: phase 1's last round.
     """
-    figure, axes = _axes(len(panels), len(panels), size=(0.8 + 4.2 * len(panels), 4.4), share=False)
-    told = {title: phase1(held, last) for title, held in panels.items()}
-    K = max(int(experts.max()) + 1 for _, experts in told.values())
+    figure, axes = grid(len(panels), len(panels), size=(0.8 + 4.2 * len(panels), 4.4), share=False)
+    phases = {title: phase1(groups, last) for title, groups in panels.items()}
+    K = max(int(experts.max()) + 1 for _, experts in phases.values())
     handles: dict[str, Any] = {}
-    for ax, (title, held) in zip(axes, panels.items(), strict=True):
-        rounds, experts = told[title]
-        handles |= {str(patch.get_label()): patch for patch in group_cells(ax, rounds, experts, held["true"], K)}
-        if held["true"]["names"]:
-            ax.set_yticks(ax.get_yticks(), [name.split()[0] for name in held["true"]["names"]])
+    for ax, (title, groups) in zip(axes, panels.items(), strict=True):
+        (rounds, experts), true = phases[title], groups["true"]
+        handles |= {str(patch.get_label()): patch for patch in group_cells(ax, rounds, experts, true, K)}
+        if true["names"]:
+            ax.set_yticks(ax.get_yticks(), [name.split()[0] for name in true["names"]])
         when = settled(rounds, experts.tolist())
         assert when is not None  # a run has a first assignment
         ax.axvline(when - 0.5, color="black", lw=1.6, ls="--")  # where that round's cells begin
@@ -146,13 +154,113 @@ def evolution(panels: Mapping[str, Mapping[str, Any]], last: int) -> Figure:
     return figure
 
 
-def phase1(held: Mapping[str, Any], last: int) -> tuple[list[int], np.ndarray]:
+def phase1(groups: Mapping[str, Any], last: int) -> tuple[list[int], np.ndarray]:
     """(rounds up to `last`, experts [N, C] there) of a run's `groups.json`."""
-    rounds = [r for r in held["rounds"] if r <= last]
-    return rounds, np.asarray(held["assignment"][: len(rounds)], dtype=np.int64)
+    rounds = [r for r in groups["rounds"] if r <= last]
+    return rounds, np.asarray(groups["assignment"][: len(rounds)], dtype=np.int64)
 
 
-def _band(
+def grid(
+    count: int, wide: int, size: tuple[float, float] | None = None, share: bool = True
+) -> tuple[Figure, list[Any]]:
+    """(a figure, its panels), without pyplot, so that no window system and no global state are touched."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    tall = -(-count // wide)
+    figure = Figure(figsize=size or (0.6 + 3.2 * wide, 0.7 + 2.9 * tall), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(tall, wide, sharex=share, sharey=share, squeeze=False).ravel()
+    for ax in axes:
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.grid(alpha=0.25)
+    for ax in axes[count:]:
+        ax.remove()
+    return figure, list(axes[:count])
+
+
+def legend(figure: Figure, axes: Iterable[Axes], side: Literal["lower", "upper"] = "lower", extra: Any = ()) -> None:
+    """One legend of all lines on `axes`, beneath or above the panels: as many columns as the figure is wide enough
+    for, and a wider figure where not even one fits. extra: handles that no panel holds."""
+    known = {(str(handle.get_label()), ""): handle for handle in extra}
+    for ax in axes:
+        lines: Any = ax.get_legend_handles_labels()
+        for line, label in zip(*lines, strict=True):
+            known.setdefault((label, line.get_color()), line)
+    handles, labels = list(known.values()), [label for label, _ in known]
+    place: Any = f"outside {side} center"
+    for columns in range(min(len(known), 6), 0, -1):
+        drawn = figure.legend(handles, labels, fontsize=7, loc=place, ncols=columns, frameon=False)
+        width = drawn.get_window_extent().width
+        if width <= figure.bbox.width:
+            return
+        if columns > 1:
+            drawn.remove()
+    figure.set_figwidth(width / figure.dpi)
+
+
+def group_cells(
+    ax: Axes, rounds: Sequence[int], experts: np.ndarray, groups: Groups | None = None, K: int = 0
+) -> list[Patch]:
+    """`groups_figure`'s cells on one panel, and what its legend holds: experts 1 to K, as the paper counts them.
+
+    The cell of round r is centred on r and ends where the next assignment begins, the last one after its own round.
+    K: experts that colours are made for, where other panels have more than these.
+    """
+    from matplotlib import colormaps
+    from matplotlib.colors import BoundaryNorm, ListedColormap
+    from matplotlib.patches import Patch
+
+    C, K = experts.shape[1], max(K, int(experts.max()) + 1)
+    of = np.asarray(groups["of"]) if groups and groups["names"] else np.zeros(C, dtype=np.int64)
+    colours = COLOURS[:K] if len(COLOURS) >= K else colormaps["viridis"].resampled(K)(range(K))
+    palette = ["#E8E8E8", *colours]
+    ax.pcolormesh(
+        np.array([*rounds, rounds[-1] + 1]) - 0.5,
+        np.arange(C + 1),
+        experts[:, np.argsort(of, kind="stable")].T,
+        cmap=ListedColormap(palette),
+        norm=BoundaryNorm(np.arange(-1, K + 1) - 0.5, K + 1),
+    )
+    ax.set(xlabel="round", ylabel="client", xlim=(rounds[0] - 0.5, rounds[-1] + 0.5), ylim=(C, 0))
+    ax.locator_params(axis="x", integer=True)
+    ax.grid(False)
+    if groups and groups["names"]:
+        sizes = np.bincount(of, minlength=len(groups["names"]))
+        ends = np.cumsum(sizes)
+        ax.hlines(ends[:-1], *ax.get_xlim(), color="white", lw=2)
+        ax.set_yticks(ends - sizes / 2, [f"{n} ({c})" for n, c in zip(groups["names"], sizes, strict=True)])
+        ax.set_ylabel("clients by true group")
+    return [Patch(color=palette[k + 1], label=f"expert {k + 1}" if k >= 0 else "none") for k in np.unique(experts)]
+
+
+def bars(panels: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]], wins: bool) -> Figure:
+    """A panel a base: a block of bars a group, a bar a method, its height the mean over seeds, with ± std over them.
+
+    panels: title -> group -> method -> a value a seed, shares where `wins`, which are drawn in %.
+    """
+    figure, axs = grid(len(panels), len(panels), size=(1 + 4.2 * len(panels), 3.6))
+    methods = list(dict.fromkeys(name for groups in panels.values() for of in groups.values() for name in of))
+    wide, scale, handles = 0.8 / len(methods), 100 if wins else 1, {}
+    for ax, (base, groups) in zip(axs, panels.items(), strict=True):
+        for i, name in enumerate(methods):
+            blocks = [(x, of[name]) for x, of in enumerate(groups.values()) if of.get(name)]
+            x = [at + (i - (len(methods) - 1) / 2) * wide for at, _ in blocks]
+            mean = [scale * float(np.mean(values)) for _, values in blocks]
+            std = [scale * spread(values) if len(values) > 1 else 0.0 for _, values in blocks]
+            style: Any = {"color": COLOURS[i % len(COLOURS)], "error_kw": {"capsize": 2, "lw": 1}}
+            handles[name] = ax.bar(x, mean, wide, yerr=std if any(std) else None, label=name, **style)
+        ax.axhline(50 if wins else 0, color="0.6", lw=0.8, ls=":")
+        ax.set_xticks(range(len(groups)), list(groups))
+        ax.grid(False, axis="x")
+        ax.set_axisbelow(True)
+        ax.set_title(base, fontsize=9)
+    axs[0].set_ylabel("win rate, %" if wins else "reward score, ours - theirs")
+    legend(figure, (), extra=list(handles.values()))
+    return figure
+
+
+def band(
     ax: Axes, x: Sequence[int], seeds: Sequence[Sequence[float]], label: str, style: Mapping[str, Any], scale: int = 100
 ) -> None:
     """Mean over seeds as a line, with a band from the lowest seed to the highest where there are several."""

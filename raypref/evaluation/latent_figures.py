@@ -1,41 +1,29 @@
-"""The latent space over rounds as S1 shows it (5.3, Fig. 3), and its numbers, which S1 does not give, as a figure and a
-table: from the posteriors that runs recorded, see `raypref.evaluation.latent`."""
+"""The latent space over rounds as S1 shows it (5.3, Fig. 3), and its numbers: figures of the posteriors that runs
+recorded, see `raypref.evaluation.latent`."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from raypref.evaluation import mix
-from raypref.evaluation.figures import _band
+from raypref.evaluation.curve import Groups
+from raypref.evaluation.figures import band, grid, legend, look
 from raypref.evaluation.latent import NUMBERS, Latent, kl_by_dimension, numbers
-from raypref.evaluation.papers import NAMES, SWEEP, Found, Item, Missing, Row, Seeds, describe, each, lacking
-from raypref.evaluation.report import COLOURS, MARKERS, NONE, Fold, Groups, _axes, legend
-from raypref.evaluation.tables import Cell, Column, Table
+from raypref.evaluation.tables import NONE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SHOWN = ("fedvpl", "fedvpa_gp")
-"""The rows of S1 Fig. 3."""
-COMMAND = SWEEP + "ablation"
 PANELS, POINTS = 4, 300
 """Most rounds a method, and about the most points of clients' pairs a panel (t-SNE of twice as many takes twice as
 long)."""
 SEED = 0
 STAR: Any = {"marker": "*", "color": "#F0E442", "edgecolors": "black", "linewidths": 0.8, "zorder": 3}
-COLUMNS = {
-    "silhouette": Column("silhouette", "silhouette", best=1),
-    "ari": Column("ARI", "ARI", best=1),
-    "kl": Column("KL, nats", "KL, nats"),
-    "active_units": Column("active units", "active units", digits=1),
-}
 
 
 def latent_figure(runs: Sequence[tuple[str, Latent]], groups: Groups, path: Path) -> None:
@@ -54,7 +42,7 @@ def latent_panels(runs: Sequence[tuple[str, Latent]], groups: Groups) -> Figure:
     at = [np.unique(np.linspace(0, len(run.rounds) - 1, PANELS).round().astype(int)) for _, run in runs]
     wide = max(map(len, at))
     size = (0.5 + 2.4 * wide, 0.8 + 2.7 * len(runs))
-    figure, axes = _axes(wide * len(runs), wide, size=size, share=False)
+    figure, axes = grid(wide * len(runs), wide, size=size, share=False)
     handles: dict[str, Any] = {}
     for row, ((title, run), indices) in enumerate(zip(runs, at, strict=True)):
         line = axes[row * wide : (row + 1) * wide]
@@ -82,12 +70,12 @@ def _panel(ax: Axes, run: Latent, i: int, groups: Groups) -> list[Any]:
     drawn = []
     for g, name in enumerate(names):
         mine = xy[: len(points)][of_point == g]
-        style: Any = {"color": COLOURS[g % len(COLOURS)], "marker": MARKERS[g % len(MARKERS)], "linewidths": 0}
-        drawn.append(ax.scatter(mine[:, 0], mine[:, 1], s=12 if P else 30, alpha=0.8, label=name, **style))
+        style = look(g, linewidths=0, alpha=0.8)
+        drawn.append(ax.scatter(mine[:, 0], mine[:, 1], s=12 if P else 30, label=name, **style))
     if len(stars):
         drawn.append(ax.scatter(xy[len(points) :, 0], xy[len(points) :, 1], s=170, label="prototype", **STAR))
-    told = numbers(run.mu[i], run.log_variance[i], groups["of"])
-    silhouette, ari = (f"{told[key]:.2f}" if key in told else NONE for key in ("silhouette", "ari"))
+    values = numbers(run.mu[i], run.log_variance[i], groups["of"])
+    silhouette, ari = (f"{values[key]:.2f}" if key in values else NONE for key in ("silhouette", "ari"))
     ax.set_title(f"round {run.rounds[i]}{how}\nsilhouette {silhouette}, ARI {ari}", fontsize=8)
     ax.set(xticks=[], yticks=[])
     ax.margins(0.08)
@@ -114,8 +102,8 @@ def embed(z: np.ndarray) -> tuple[np.ndarray, str]:
 
 def over_rounds(run: Latent, of: Sequence[int]) -> dict[str, np.ndarray]:
     """`numbers` in every recorded round: key -> [T], nan where it has none."""
-    told = [numbers(mu, log_variance, of) for mu, log_variance in zip(run.mu, run.log_variance, strict=True)]
-    return {key: np.array([line.get(key, np.nan) for line in told]) for key in NUMBERS}
+    values = [numbers(mu, log_variance, of) for mu, log_variance in zip(run.mu, run.log_variance, strict=True)]
+    return {key: np.array([line.get(key, np.nan) for line in values]) for key in NUMBERS}
 
 
 def numbers_figure(methods: Mapping[str, Sequence[tuple[Latent, Sequence[int]]]]) -> Figure:
@@ -125,16 +113,16 @@ def numbers_figure(methods: Mapping[str, Sequence[tuple[Latent, Sequence[int]]]]
     methods: name -> [seeds] of what a run recorded, and its clients' groups; seeds that recorded other rounds are read
     where all of a method did.
     """
-    figure, axes = _axes(len(NUMBERS) + 1, 3, share=False)
+    figure, axes = grid(len(NUMBERS) + 1, 3, share=False)
     for i, (name, seeds) in enumerate(methods.items()):
-        style = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)], "ms": 3, "lw": 1.5}
+        style = look(i, ms=3, lw=1.5)
         rounds = sorted(set.intersection(*(set(run.rounds.tolist()) for run, _ in seeds)))
-        told = [over_rounds(run, of) for run, of in seeds]
+        values = [over_rounds(run, of) for run, of in seeds]
         kept = [np.isin(run.rounds, rounds) for run, _ in seeds]
         for ax, key in zip(axes, NUMBERS, strict=False):
-            _band(ax, rounds, [t[key][k].tolist() for t, k in zip(told, kept, strict=True)], name, style, scale=1)
+            band(ax, rounds, [t[key][k].tolist() for t, k in zip(values, kept, strict=True)], name, style, scale=1)
         last = [np.sort(kl_by_dimension(run.mu[-1], run.log_variance[-1]))[::-1] for run, _ in seeds]
-        _band(axes[-1], range(1, len(last[0]) + 1), [kl.tolist() for kl in last], name, style, scale=1)
+        band(axes[-1], range(1, len(last[0]) + 1), [kl.tolist() for kl in last], name, style, scale=1)
     titles = {"silhouette": "silhouette by true group", "ari": "ARI of k-means", "kl": "KL to N(0, I), nats"}
     for ax, key in zip(axes, NUMBERS, strict=False):
         ax.set_title(titles.get(key, "active units"), fontsize=9)
@@ -150,111 +138,3 @@ def numbers_figure(methods: Mapping[str, Sequence[tuple[Latent, Sequence[int]]]]
         ax.xaxis.get_major_locator().set_params(integer=True)
     legend(figure, axes[:1])
     return figure
-
-
-def numbers_table(runs: Sequence[Found], fold: Fold) -> Item:
-    """The numbers in the last recorded round by method; a block a setting."""
-    rows = _rows(runs)
-    if not rows:
-        return Item("latent", None, missing=_none(runs))
-    used = each(seeds for row in rows for seeds in row.runs.values())
-    told = {run.id: _last(run) for run in used}
-    places = list(dict.fromkeys(place for row in rows for place in row.runs))
-    columns = [(place, key, replace(how, block=place)) for place in places for key, how in COLUMNS.items()]
-
-    def cell(row: Row, place: str, key: str) -> Cell | None:
-        values = [told[run.id][key] for run in row.runs.get(place, {}).values() if key in told[run.id]]
-        return Cell(tuple(values)) if values else None
-
-    cells = [[cell(row, place, key) for place, key, _ in columns] for row in rows]
-    kept = [c for c in range(len(columns)) if any(line[c] is not None for line in cells)]
-    n = [Cell(tuple(float(len(seeds)) for seeds in row.runs.values())) for row in rows]
-    note = (
-        "Of every client's posterior given all its training pairs, in the last recorded round (± std over the n "
-        "seeds). Silhouette: of z by true group. ARI: of k-means of z against the groups. KL: to N(0, I), all "
-        "dimensions, mean over clients. Active units: dimensions whose mean varies over clients by more than 0.01. A "
-        "collapsed latent space has no active units."
-    )
-    content = Table(
-        "latent",
-        "The latent space of variational selectors",
-        "method",
-        columns=(*(columns[c][2] for c in kept), Column("n", "$n$", digits=0, span=True)),
-        rows=tuple(row.label for row in rows),
-        cells=tuple((*(line[c] for c in kept), of) for line, of in zip(cells, n, strict=True)),
-        notes=(note, *(f"{place}: {_described(each(row.runs.get(place, {}) for row in rows))}" for place in places)),
-    )
-    return Item("latent", content, runs=tuple(used))
-
-
-def figure_latent(runs: Sequence[Found], fold: Fold) -> Item:
-    """S1 Fig. 3: FedVPL above FedVPA-GP (of several forms or options each), or whichever methods there are, where
-    neither is; of the lowest seed that all of them have."""
-    place, held = _fullest(_rows(runs))
-    if not held:
-        return Item("figure-latent", None, missing=_none(runs))
-    of_paper = {a: {name: s for name, s in held.items() if _algorithm(s) == a} for a in SHOWN}
-    labels = [(NAMES[a], next(iter(rows.values()), {})) for a, rows in of_paper.items()]
-    missing = lacking(labels, place.lower(), COMMAND) if any(of_paper.values()) else []
-    wanted = {name: seeds for rows in of_paper.values() for name, seeds in rows.items()} or held
-    common = set.intersection(*(set(seeds) for seeds in wanted.values()))
-    shown = {name: seeds[min(common or seeds)] for name, seeds in wanted.items()}
-    panels = [(name if common else f"{name}, seed {run.seed}", _latent(run)) for name, run in shown.items()]
-    groups = next(iter(shown.values())).result["groups"]
-    caption = (
-        "The latent space over rounds (as Figure 3 of FedVPA-GP): t-SNE of the posterior means, each panel by itself, "
-        f"coloured by true group; stars: prototypes. {place}: {_described(list(shown.values()))}"
-    )
-    return Item("figure-latent", latent_panels(panels, groups), caption, tuple(shown.values()), tuple(missing))
-
-
-def figure_numbers(runs: Sequence[Found], fold: Fold) -> Item:
-    """The numbers over rounds, all seeds."""
-    place, held = _fullest(_rows(runs))
-    if not held:
-        return Item("figure-latent-numbers", None, missing=_none(runs))
-    lines = {name: [(_latent(r), r.result["groups"]["of"]) for r in seeds.values()] for name, seeds in held.items()}
-    used = each(held.values())
-    caption = f"The latent space in numbers over rounds; bands: lowest to highest seed. {place}: {_described(used)}"
-    return Item("figure-latent-numbers", numbers_figure(lines), caption, tuple(used))
-
-
-def _rows(runs: Iterable[Found]) -> list[Row]:
-    """Of the runs that recorded posteriors."""
-    return mix.rows_of(mix.family(run for run in runs if run.latent is not None))
-
-
-def _fullest(rows: Sequence[Row]) -> tuple[str, dict[str, Seeds]]:
-    """The setting that most rows have, balanced (S1's) where several have as many, and these rows."""
-    held = {place: {row.label: row.runs[place] for row in rows if place in row.runs} for place in mix.PLACES.values()}
-    place = max(held, key=lambda p: len(held[p]))
-    return place, held[place]
-
-
-def _none(runs: Sequence[Found]) -> tuple[Missing, ...]:
-    if any(run.config["objective"] == "variational" for run in runs):
-        return (Missing("posteriors: the runs recorded none", "the same with --variational.every 10"),)
-    return (Missing("variational runs", COMMAND),)
-
-
-def _algorithm(seeds: Seeds) -> str:
-    return str(next(iter(seeds.values())).config["algorithm"])
-
-
-def _latent(run: Found) -> Latent:
-    assert run.latent is not None
-    return run.latent
-
-
-def _last(run: Found) -> dict[str, float]:
-    latent = _latent(run)
-    return numbers(latent.mu[-1], latent.log_variance[-1], run.result["groups"]["of"])
-
-
-def _described(runs: Sequence[Found]) -> str:
-    rounds = sorted({int(_latent(run).rounds[-1]) for run in runs})
-    return f"recorded up to round {', '.join(map(str, rounds))}; {describe(runs)}"
-
-
-TABLES = {"latent": numbers_table}
-FIGURES = {"latent": figure_latent, "latent-numbers": figure_numbers}

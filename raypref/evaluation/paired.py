@@ -63,7 +63,7 @@ def against(table: Table, reference: str) -> Table | None:
     """
     bases = {table.block(r): table.cells[r] for r, name in enumerate(table.rows) if name == reference}
     columns = range(len(table.columns))
-    held = [c for c in columns if any((cell := base[c]) is not None and cell.clients for base in bases.values())]
+    paired = [c for c in columns if any(isinstance(cell := base[c], Cell) and cell.clients for base in bases.values())]
     rows: dict[int, tuple[Cell | None, ...]] = {}
     seeds: set[int] = set()
     for r, (name, cells) in enumerate(zip(table.rows, table.cells, strict=True)):
@@ -71,11 +71,13 @@ def against(table: Table, reference: str) -> Table | None:
         if base is None or name == reference or name in table.apart:
             continue
         line = []
-        for c in held:
-            there, here = base[c], cells[c]
-            found = difference(here.clients, there.clients) if here is not None and there is not None else None
-            line.append(Cell((found.mean,), interval=(found.low, found.high)) if found else None)
-            seeds |= {found.seeds} if found else set()
+        for c in paired:
+            here, there = cells[c], base[c]
+            gap = (
+                difference(here.clients, there.clients) if isinstance(here, Cell) and isinstance(there, Cell) else None
+            )
+            line.append(Cell((gap.mean,), interval=(gap.low, gap.high)) if gap else None)
+            seeds |= {gap.seeds} if gap else set()
         if any(line):
             rows[r] = tuple(line)
     if not rows:
@@ -84,7 +86,7 @@ def against(table: Table, reference: str) -> Table | None:
         name=f"{table.name}-differences",
         title=f"{table.title}: differences to {reference}",
         corner=table.corner,
-        columns=tuple(_signed(table.columns[c]) for c in held),
+        columns=tuple(_signed(table.columns[c]) for c in paired),
         rows=tuple(table.rows[r] for r in rows),
         cells=tuple(rows.values()),
         notes=(_caption(reference, seeds, table.unit),),

@@ -5,16 +5,16 @@ Everything here is a pure function; the caller decides which trials and where to
 
 from __future__ import annotations
 
-import csv
-import io
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from raypref.evaluation.curve import seen_and_unseen
+from raypref.evaluation import tables
+from raypref.evaluation.curve import Fold, seen_and_unseen
+from raypref.evaluation.runs import show
+from raypref.evaluation.tables import Cell, Column, Table, spread
 
 BEST = {"accuracy": 1, "order_accuracy": 1, "agreement": 1, "loss": -1}
 """Metrics that can rank, and their sign: more is better, or less."""
@@ -42,15 +42,10 @@ class Line:
     test: tuple[float, ...]
 
 
-def last(result: Mapping[str, Any], fold: Literal["validation", "test"], metric: str) -> float:
+def last(result: Mapping[str, Any], fold: Fold, metric: str) -> float:
     """Mean over the clients that trained of a metric at the last mark, of a finished run."""
     seen, _ = seen_and_unseen(result)
     return float(np.mean([client[-1] for client in seen[fold][metric]]))
-
-
-def varying(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Keys of flat configurations whose values differ, in their order; the seed is not one of them."""
-    return [key for key in configs[0] if key != "seed" and any(c[key] != configs[0][key] for c in configs)]
 
 
 def ranking(scores: Sequence[Score], metric: str) -> list[Line]:
@@ -66,54 +61,36 @@ def ranking(scores: Sequence[Score], metric: str) -> list[Line]:
     return sorted(lines, key=lambda line: -BEST[metric] * float(np.mean(line.validation)))
 
 
-def spread(values: Sequence[float]) -> float:
-    """Standard deviation over seeds, which are a sample (division by n - 1); nan for one."""
-    return float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
-
-
 def markdown(lines: Sequence[Line], metric: str) -> str:
     """The table, padded so that it reads as well in a terminal."""
     keys = list(lines[0].settings) if lines else []
-    head = ["rank", *keys, f"validation {metric}", f"test {metric}", "n"]
-    rows = []
-    for rank, line in enumerate(lines, 1):
-        settings = (show(line.settings[key]) for key in keys)
-        rows.append([str(rank), *settings, *(_cell(v, metric) for v in (line.validation, line.test))])
-        rows[-1].append(str(len(line.seeds)))
-    widths = [max(3, *map(len, column)) for column in zip(head, *rows, strict=True)]
-    table = [head, ["-" * (width - 1) + ":" for width in widths], *rows]
-    body = "\n".join(
-        "| " + " | ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in table
-    )
+    how: dict[str, Any] = {"digits": 3} if metric == "loss" else {"scale": 100, "digits": 1}
+    folds = (Column(f"{fold} {metric}", within="seeds", **how) for fold in ("validation", "test"))
     unit = "" if metric == "loss" else " in %"
-    return (
-        f"{body}\n\nRanked by validation {metric}{unit} after the last local step: mean over clients, then mean ± "
-        "standard deviation over n seeds. Test numbers decide nothing here.\n"
+    table = Table(
+        "sweep",
+        "",
+        "rank",
+        columns=(*map(Column, keys), *folds, Column("n", digits=0)),
+        rows=tuple(str(rank) for rank in range(1, len(lines) + 1)),
+        cells=tuple(
+            (*(show(line.settings[key]) for key in keys), Cell(line.validation), Cell(line.test), str(len(line.seeds)))
+            for line in lines
+        ),
+        notes=(
+            f"Ranked by validation {metric}{unit} after the last local step: mean over clients, then mean ± standard "
+            "deviation over n seeds. Test numbers decide nothing here.",
+        ),
     )
+    return tables.markdown(table, padded=True)
 
 
 def to_csv(lines: Sequence[Line], metric: str) -> str:
     """The same, unrounded, shares in [0, 1]."""
-    text = io.StringIO()
-    keys = list(lines[0].settings) if lines else []
-    head = [f"{fold}_{metric}{part}" for fold in ("validation", "test") for part in ("", "_std")]
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["rank", *keys, *head, "seeds"])
+    written = []
     for rank, line in enumerate(lines, 1):
-        numbers = [f(values) for values in (line.validation, line.test) for f in (np.mean, spread)]
-        values = [show(v) if isinstance(v := line.settings[key], list) else v for key in keys]
-        writer.writerow([rank, *values, *map(float, numbers), " ".join(map(str, line.seeds))])
-    return text.getvalue()
-
-
-def show(value: Any) -> str:
-    """A setting as it is typed on a command line, floats to four digits: [15, 5] -> '15 5'."""
-    if isinstance(value, (list, tuple)):
-        return " ".join(map(show, value))
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _cell(values: Sequence[float], metric: str) -> str:
-    scale, digits = (1, 3) if metric == "loss" else (100, 1)
-    mean = f"{scale * float(np.mean(values)):.{digits}f}"
-    return mean if len(values) == 1 else f"{mean} ± {scale * spread(values):.{digits}f}"
+        row = {"rank": rank} | {key: show(v) if isinstance(v, list) else v for key, v in line.settings.items()}
+        for fold, values in (("validation", line.validation), ("test", line.test)):
+            row |= {f"{fold}_{metric}": float(np.mean(values)), f"{fold}_{metric}_std": spread(values)}
+        written.append(row | {"seeds": " ".join(map(str, line.seeds))})
+    return tables.csv_text(written)

@@ -1,4 +1,4 @@
-"""A table as a value, and how it reads: Markdown, LaTeX (booktabs), CSV, terminal.
+"""A table as a value, and how it reads: Markdown, LaTeX (booktabs), CSV, terminal. Whatever shows a table makes one.
 
 Every cell keeps its runs apart (one a seed) and, where it has one, the spread within each run, so that no rendering
 mixes the two: `94.6 ± 3.6 (± 0.4)` is the mean, the standard deviation within a run (over clients, over layers for
@@ -10,17 +10,17 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from raypref.evaluation.ranking import spread
-from raypref.evaluation.report import NONE
-
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
+
+NONE = "–"
+"""Where there is nothing."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,8 @@ class Column:
     """What a column holds and how it is written."""
 
     head: str
-    latex: str
+    latex: str = ""
+    """The head as LaTeX writes it; empty: as it is."""
     block: str = ""
     """What several columns have in common, such as the setting."""
     scale: float = 1.0
@@ -70,8 +71,8 @@ class Column:
     """Written as one number or lowest–highest, without spread: budgets, n."""
     best: int = 0
     """1: the highest is bold, -1: the lowest, 0: none."""
-    within: str = "clients"
-    """What `Cell.within` runs over."""
+    within: Literal["clients", "layers", "seeds", ""] = "clients"
+    """What `Cell.within` runs over. `seeds`: only the spread over seeds is written, without brackets; empty: none."""
 
     def rounded(self, value: float) -> float:
         """As it reads, on the column's scale."""
@@ -89,11 +90,14 @@ class Table:
     """Rows in the order in which they are shown; `cells[row][column]`, None where there is nothing."""
 
     name: str
+    """Of its files, and its label in LaTeX."""
     title: str
+    """Empty: none."""
     corner: str
     columns: tuple[Column, ...]
     rows: tuple[str, ...]
-    cells: tuple[tuple[Cell | None, ...], ...]
+    cells: tuple[tuple[Cell | str | None, ...], ...]
+    """Text is written as it is."""
     apart: frozenset[str] = frozenset()
     """Rows that are there for reference: neither bold nor in a difference."""
     notes: tuple[str, ...] = ()
@@ -113,17 +117,22 @@ class Table:
         """Whether the cell is its column's best as it reads when rounded; nothing is in a column of one."""
         how, shown = self.columns[column], self.cells[row][column]
         alike = [r for r in range(len(self.rows)) if self.block(r) == self.block(row)]
-        held = [self.cells[r][column] for r in alike if self.rows[r] not in self.apart]
-        rivals = [how.best * how.rounded(c.mean) for c in held if c is not None]
-        if not how.best or shown is None or len(rivals) < 2 or self.rows[row] in self.apart:
+        others = [self.cells[r][column] for r in alike if self.rows[r] not in self.apart]
+        rivals = [how.best * how.rounded(c.mean) for c in others if isinstance(c, Cell)]
+        if not how.best or not isinstance(shown, Cell) or len(rivals) < 2 or self.rows[row] in self.apart:
             return False
         return how.best * how.rounded(shown.mean) == max(rivals)
 
 
-def text(cell: Cell | None, column: Column) -> str:
+def spread(values: Sequence[float]) -> float:
+    """Standard deviation over seeds, which are a sample (division by n - 1); nan for one."""
+    return float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
+
+
+def text(cell: Cell | str | None, column: Column) -> str:
     """`94.6 ± 3.6 (± 0.4)`; `-6.6 [-9.8, -3.1]` for a difference; `30–60` for a span."""
-    if cell is None:
-        return NONE
+    if not isinstance(cell, Cell):
+        return NONE if cell is None else cell
     show = column.show
     if column.span:
         return NONE.join(dict.fromkeys(show(v) for v in (min(cell.values), max(cell.values))))
@@ -131,18 +140,30 @@ def text(cell: Cell | None, column: Column) -> str:
     if cell.interval is not None:
         low, high = (show(end, column.signed) for end in cell.interval)
         return f"{out} [{low}, {high}]"
+    over_seeds = show(cell.std_seeds) if len(cell.values) > 1 else ""
+    if column.within in ("seeds", ""):
+        return f"{out} ± {over_seeds}" if over_seeds and column.within else out
     out += f" ± {show(cell.std_within)}" if cell.within else ""
-    return out + (f" (± {show(cell.std_seeds)})" if len(cell.values) > 1 else "")
+    return f"{out} (± {over_seeds})" if over_seeds else out
 
 
-def markdown(table: Table) -> str:
-    """The table under its title, its notes beneath."""
+def markdown(table: Table, padded: bool = False) -> str:
+    """The table under its title, its notes beneath.
+
+    padded: as it is printed to a terminal, too, with columns as wide as their widest cell and nothing escaped.
+    """
     head = [table.corner, *(f"{c.block} {c.head}".strip() for c in table.columns)]
-    lines = [[h.replace("_", "\\_") for h in head], ["---", *["---:"] * len(table.columns)]]
+    underscore = "_" if padded else "\\_"
+    lines = [[h.replace("_", underscore) for h in head]]
     for label, row in _written(table):
-        lines.append([label.replace("_", "\\_"), *(f"**{cell}**" if bold else cell for cell, bold in row)])
-    body = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    return "\n\n".join([f"**{table.title}**", body, *table.notes]) + "\n"
+        lines.append([label.replace("_", underscore), *(f"**{cell}**" if bold else cell for cell, bold in row)])
+    rule = ["---", *["---:"] * len(table.columns)]
+    if padded:
+        widths = [max(3, *map(len, column)) for column in zip(*lines, strict=True)]
+        lines = [[cell.rjust(width) for cell, width in zip(line, widths, strict=True)] for line in lines]
+        rule = ["-" * (width - 1) + ":" for width in widths]
+    body = "\n".join("| " + " | ".join(line) + " |" for line in (lines[0], rule, *lines[1:]))
+    return "\n\n".join(filter(None, [f"**{table.title}**" * bool(table.title), body, *table.notes])) + "\n"
 
 
 def latex(table: Table) -> str:
@@ -155,7 +176,7 @@ def latex(table: Table) -> str:
         rules += [rf"\cmidrule(lr){{{at}-{at + width - 1}}}"] if block else []
         at += width
     head = [" & ".join(["", *blocks]) + r" \\", " ".join(rules)] if rules else []
-    head.append(" & ".join([escape(table.corner), *(c.latex for c in table.columns)]) + r" \\")
+    head.append(" & ".join([escape(table.corner), *(c.latex or escape(c.head) for c in table.columns)]) + r" \\")
     rows = []
     for label, row in _written(table):
         cells = [rf"\textbf{{{escape(cell)}}}" if bold else escape(cell) for cell, bold in row]
@@ -192,34 +213,46 @@ WIDE = 84
 
 def to_csv(table: Table) -> str:
     """A line a cell, unrounded, shares in [0, 1]; `std_within` is over what `within` names, `runs` are seeds."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(
-        ["row", "block", "column", "mean", "std_within", "within", "std_seeds", "runs", "low", "high", "best"]
-    )
+    names = ("row", "block", "column", "mean", "std_within", "within", "std_seeds", "runs", "low", "high", "best")
+    lines = []
     for r, row in enumerate(table.cells):
         for c, (column, cell) in enumerate(zip(table.columns, row, strict=True)):
-            if cell is None:
+            if not isinstance(cell, Cell):
                 continue
             stds = ["" if math.isnan(std) or column.span else std for std in (cell.std_within, cell.std_seeds)]
             low, high = cell.interval or ((min(cell.values), max(cell.values)) if column.span else ("", ""))
             within = column.within if cell.within else ""
             line = [table.label(r), column.block, column.head, cell.mean, stds[0], within, stds[1], len(cell.values)]
-            writer.writerow([*line, low, high, int(table.bold(r, c))])
+            lines.append(dict(zip(names, (*line, low, high, int(table.bold(r, c))), strict=True)))
+    return csv_text(lines)
+
+
+def csv_text(lines: Sequence[Mapping[str, Any]]) -> str:
+    """Lines of the same columns as CSV, their names on top; empty without any."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, fieldnames=list(lines[0]) if lines else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
     return out.getvalue()
 
 
-def terminal(table: Table) -> RichTable:
-    """The same for a terminal, which folds what is too wide and elides nothing; notes left out."""
+def terminal(table: Table, caption: str = "", narrow: bool = False) -> RichTable:
+    """The same for a terminal, which folds what is too wide and elides nothing; notes left out.
+
+    narrow: one space between columns in place of two, and heads broken after their first word.
+    """
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    shown = RichTable(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), title=table.title)
-    shown.title_justify = shown.caption_justify = "left"
+    shown = RichTable(
+        box=box.SIMPLE_HEAD, show_edge=False, padding=(0, int(not narrow), 0, 0), title=table.title or None
+    )
+    shown.caption, shown.title_justify, shown.caption_justify = caption or None, "left", "left"
     shown.add_column(table.corner, no_wrap=True)
     for c in table.columns:
-        shown.add_column(Text(f"{c.block}\n{c.head}".strip()), justify="right", overflow="fold")
+        head = c.head.replace(" ", "\n", 1) if narrow else f"{c.block}\n{c.head}".strip()
+        shown.add_column(Text(head), justify="right", overflow="fold")
     for label, row in _written(table):
         shown.add_row(
             Text(label), *(Text(cell.replace("± ", "±").replace(" ±", "±"), "bold" * bold) for cell, bold in row)

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from raypref.config import flatten
-from raypref.evaluation import diagnostics, latent_figures, mix, papers, report, tables, win_rates
+from raypref.evaluation import diagnostics, drawings, latent_figures, report, tables
 from raypref.evaluation.curve import seen_and_unseen
 from raypref.evaluation.latent import Latent
+from raypref.evaluation.runs import ALL, FinishedRun, context_marks, run_name
 from raypref.storage.results import Store
 from raypref.tools import checkpoint
 
@@ -33,10 +34,10 @@ def publish(store: Store, track: Any | None = None) -> None:
         rounds, groups = zip(*assigned, strict=True)
         value = {"clients": seen["clients"], "true": seen["groups"], "rounds": rounds, "assignment": groups}
         checkpoint.write_bytes(folder / "groups.json", json.dumps(value).encode())
-        report.groups_figure(rounds, groups, folder / "groups.png", seen["groups"], title=result["algorithm"])
+        report.groups_figure(rounds, groups, folder / "groups.png", seen["groups"], title=run_name(result))
     if (folder / "latent.npz").exists():
         run = Latent.load(folder / "latent.npz")
-        latent_figures.latent_figure([(result["algorithm"], run)], seen["groups"], folder / "latent.png")
+        latent_figures.latent_figure([(run_name(result), run)], seen["groups"], folder / "latent.png")
     if track is None:
         return
     for step, values in [*enumerate_marks(result), *diagnosed(result)]:
@@ -59,14 +60,14 @@ def publish(store: Store, track: Any | None = None) -> None:
 def publish_judgements(folder: Path, track: Any, made: Collection[str] | None = None) -> None:
     """All judgements of a policy as one artifact, `judgements.json`, by judge; win rates and reward scores of those
     just `made` (None: of all) as metrics, each judgement of a judge at a step of its own."""
-    told = {path.stem: checkpoint.read_json(path) for path in sorted((folder / "judgements").glob("*.json"))}
-    if not told:
+    judgements = {path.stem: checkpoint.read_json(path) for path in sorted((folder / "judgements").glob("*.json"))}
+    if not judgements:
         return
-    checkpoint.write_json(folder / "judgements.json", told)
-    for name in told if made is None else made:
+    checkpoint.write_json(folder / "judgements.json", judgements)
+    for judge in judgements if made is None else made:
         values = {}
-        for section in told[name]["sections"]:
-            where = f"{name}/{'unseen ' * section['unseen']}{section['axis'] or win_rates.ALL}"
+        for section in judgements[judge]["sections"]:
+            where = f"{judge}/{'unseen ' * section['unseen']}{section['axis'] or ALL}"
             for key in ("win_rate", "difference"):
                 if section.get(key) is not None:
                     values[metric_name(f"{key}/{where}")] = float(section[key])
@@ -100,67 +101,40 @@ def probed(result: dict[str, Any]) -> list[tuple[int, dict[str, float]]]:
     """(context pairs, mean test accuracy over clients with z inferred from so many, and of what each client would reach
     alone) before any local step; under 0, what the printed form seems to reach when z sees the judged pair."""
     probes = result.get("probes", {})  # not in those of earlier versions
-    marks = result["config"]["variational"]["context_marks"] if probes else ()
-    told = [
-        (
-            size,
-            {
-                f"context/{name}": float(np.mean(np.array(probes[name])[:, i]))
-                for name in ("context_accuracy", "linear_accuracy")
-            },
-        )
-        for i, size in enumerate(marks)
-    ]
+    values = []
+    for i, size in enumerate(context_marks(flatten(result["config"])) if probes else ()):
+        shares = {name: np.array(probes[name])[:, i] for name in ("context_accuracy", "linear_accuracy")}
+        values.append((size, {f"context/{name}": float(np.mean(share)) for name, share in shares.items()}))
     if "leaked_accuracy" in probes:
-        told.append((0, {"context/leaked_accuracy": float(np.mean(probes["leaked_accuracy"]))}))
-    return told
+        values.append((0, {"context/leaked_accuracy": float(np.mean(probes["leaked_accuracy"]))}))
+    return values
 
 
 def diagnosed(result: dict[str, Any]) -> list[tuple[int, dict[str, float]]]:
     """(local steps t, numbers of S2's diagnostics): P^t on both sets at every mark where 0 is one of them, gradient
     quotient, margins and headroom at each diagnosed one. What nobody has is left out."""
     result, _ = seen_and_unseen(result)
-    told: list[tuple[int, dict[str, float]]] = []
+    at_marks: list[tuple[int, dict[str, float]]] = []
     if 0 in result["marks"]:
         curve = diagnostics.retention_curve(result)
         for i, mark in enumerate(curve.marks):
-            told.append((mark, {"diagnostics/P_R": float(curve.R[i]), "diagnostics/P_W": float(curve.W[i])}))
-    for found in result["diagnostics"]:
-        numbers = diagnostics.summary(result, found["mark"])
-        told.append(
-            (found["mark"], {f"diagnostics/{k}": float(v) for k, v in numbers.items() if not isinstance(v, list)})
-        )
-    return [(mark, {k: v for k, v in values.items() if not math.isnan(v)}) for mark, values in told]
+            at_marks.append((mark, {"diagnostics/P_R": float(curve.R[i]), "diagnostics/P_W": float(curve.W[i])}))
+    for mark in (line["mark"] for line in result["diagnostics"]):
+        numbers = diagnostics.summary(result, mark)
+        at_marks.append((mark, {f"diagnostics/{k}": float(v) for k, v in numbers.items() if not isinstance(v, list)}))
+    return [(mark, {k: v for k, v in values.items() if not math.isnan(v)}) for mark, values in at_marks]
 
 
-def diagnostics_table(results: Sequence[dict[str, Any]]) -> tables.Table | None:
-    """The diagnostics at the initialization of the runs that have them, in the columns of S2 Tables 1 and 2."""
-    found = [
-        papers.Found(str(i), 0, flatten(result["config"]), result, None)
-        for i, result in enumerate(results)
-        if any(d["mark"] == 0 for d in result["diagnostics"])
-    ]
-    if not found:
-        return None
-    rows = [papers.Row(papers.NAMES.get(name := f.config["algorithm"], name), {"": {f.seed: f}}) for f in found]
-    at, _ = papers.steps(found)
-    columns = papers.diagnostic_columns("", at, "test")
-    return papers.table("diagnostics", "Diagnostics", "method", rows, columns, (), "test", "").content  # type: ignore
-
-
-def context_table(results: Sequence[dict[str, Any]]) -> tables.Table | None:
-    """Accuracy by the number of pairs that z was inferred from, of the variational runs among these."""
-    found = [papers.Found(str(i), 0, flatten(result["config"]), result, None) for i, result in enumerate(results)]
-    return mix.by_context(found, "test").content  # type: ignore[return-value]
+def tables_of(results: Sequence[dict[str, Any]]) -> list[tables.Table]:
+    """The tables that a command shows of its runs beside their own, as far as these runs fill them."""
+    runs = [FinishedRun(str(i), 0, flatten(result["config"]), result) for i, result in enumerate(results)]
+    items = [drawing(runs) for drawing in drawings.drawings().values() if drawing.after_run]
+    return [item.content for item in items if isinstance(item.content, tables.Table)]
 
 
 def compare(results: Sequence[dict[str, Any]], folder: Path) -> Path:
     """`comparison.md` and `comparison.png` of several runs in one folder; returns the figure's path."""
-    parts = [report.markdown(results)]
-    if table := diagnostics_table(results):
-        parts.append(tables.markdown(table))
-    if table := context_table(results):
-        parts.append(tables.markdown(table))
+    parts = [report.markdown(results), *map(tables.markdown, tables_of(results))]
     checkpoint.write_bytes(folder / "comparison.md", "\n".join(parts).encode())
     report.curve_figure(results, folder / "comparison.png")
     return folder / "comparison.png"

@@ -130,7 +130,7 @@ def table(judgement: Judgement) -> Table:
 
     Wins, losses, ties and what is left out add up to the prompts. Of a judge that is asked in two orders, also how many
     of its answers could not be read (or did not come), and on which share of the others its orders agree."""
-    from raypref.evaluation.win_rates import ALL
+    from raypref.evaluation.runs import ALL
 
     win = "win_rate" in judgement["sections"][0]
     shown = {

@@ -108,6 +108,8 @@ class Objective:
     """Section of the configuration -> its dataclass."""
     is_policy: ClassVar[bool] = False
     """Whether the rows are a policy, which stage 2 need not train any more."""
+    has_latent: ClassVar[bool] = False
+    """Whether each client is known by a latent z, inferred from its pairs."""
     diagnoses: ClassVar[bool] = False
     """Whether S2's gradient quotient and headroom are defined for it."""
 
@@ -128,7 +130,7 @@ class Objective:
 
     @classmethod
     def latent_width(cls, config: RunConfig) -> int:
-        """d of the z that a client is known by, and a policy conditioned on; 0: there is none."""
+        """d of the z that a policy is conditioned on; 0 without a latent."""
         return 0
 
     @classmethod

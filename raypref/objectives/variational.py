@@ -118,6 +118,7 @@ class Variational(Objective):
     """S1 Eq. 10 in both forms with the prior N(0, I); see `raypref.objectives.latent`."""
 
     parameters: ClassVar[Mapping[str, type]] = {"variational": VariationalConfig}
+    has_latent: ClassVar[bool] = True
 
     def __init__(self, config: RunConfig, reader: Reader) -> None:
         super().__init__(config, reader)

@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from raypref.clients.pool import InProcess
 from raypref.config import RunConfig, UserError, override, validate
 from raypref.data.load import load
+from raypref.evaluation.runs import run_name
 from raypref.experiment import loop as experiment
 from raypref.experiment.forecast import Costs, measure, rehearse
 from raypref.models.layout import initial_row
@@ -162,12 +163,12 @@ def test_a_run_stopped_between_rounds_goes_on_as_if_it_had_not_been(tiny, tmp_pa
     with pytest.raises(Stop):
         experiment.run(config, tmp_path / "cut", bar=stopping("round", 1), adapters=False)
     assert measured(experiment.run(config, tmp_path / "cut", adapters=False)) == measured(whole)
-    assert whole["algorithm"] == "fedgd"
+    assert run_name(whole) == "FedGD (dpo)"
 
 
 def test_what_a_run_leaves_another_can_start_from(tiny, tmp_path):
     config = override(tiny, FEDDPO | {"federation.rounds": 1, "personalization.marks": (0,)})
-    assert experiment.run(config, tmp_path)["algorithm"] == "feddpo"
+    assert run_name(experiment.run(config, tmp_path)) == "FedDPO"
     left = tmp_path / "adapters" / "initialization"
     trained = checkpoint.load(tmp_path / "initialization.safetensors")[0]["rows"]
     next_one = override(config, {"dpo.start": str(left)})

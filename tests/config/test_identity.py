@@ -69,9 +69,9 @@ def test_a_younger_field_leaves_earlier_keys_alone(monkeypatch):
     fields = {f"data.{f.name}": f for f in dataclasses.fields(Section)}
     monkeypatch.setattr(identity, "described", lambda: fields)
     flat = {"algorithm": "fedavg", "objective": "choice", "data.old": 1}
-    before = identity.known(flat)
-    assert before == {"data.old": 1} == identity.known(flat | {"data.new": 0})
-    assert identity.known(flat | {"data.new": 5}) == {"data.old": 1, "data.new": 5}
+    before = identity.known(flat, identity.TRAINED)
+    assert before == {"data.old": 1} == identity.known(flat | {"data.new": 0}, identity.TRAINED)
+    assert identity.known(flat | {"data.new": 5}, identity.TRAINED) == {"data.old": 1, "data.new": 5}
 
 
 def test_every_field_says_its_part():
@@ -86,7 +86,7 @@ def test_every_field_says_its_part():
 def test_a_saved_configuration_is_read_back_to_the_same_key():
     config = override(RunConfig(), {"federation.rounds": 7, "data.kinds": ("a", "b"), "data.group_sizes": (1, 2)})
     assert from_dict(to_dict(config)) == config and from_dict(to_dict(config)).key == config.key
-    assert set(identity.known(flatten(to_dict(config)))) <= set(flatten(to_dict(config)))
+    assert set(identity.known(flatten(to_dict(config)), identity.BITS)) <= set(flatten(to_dict(config)))
 
 
 @pytest.mark.parametrize(

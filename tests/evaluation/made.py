@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from raypref.config import RunConfig, flatten, override, to_dict
-from raypref.evaluation.papers import Found
-from raypref.evaluation.win_rates import Policy
+from raypref.evaluation.runs import FinishedRun, Policy
+from raypref.evaluation.tables import Table, text
 
 IMBALANCED, BALANCED = (3, 1), (2, 2)
 MARKS = (0, 10, 40)
@@ -48,9 +48,18 @@ def result(accuracy: Any, margins: Any = None, headroom: Any = None, **settings:
     }
 
 
-def found(accuracy: Any, id: str = "", started: int = 0, groups: Any = None, **how: Any) -> Found:
-    told = result(accuracy, **how)
-    return Found(id, started, flatten(told["config"]), told, groups)
+def finished(accuracy: Any, id: str = "", started: int = 0, groups: Any = None, **how: Any) -> FinishedRun:
+    made = result(accuracy, **how)
+    return FinishedRun(id, started, flatten(made["config"]), made, groups)
+
+
+def cells(table: Table) -> dict[str, dict[str, str]]:
+    """{row: {"block head": cell}}."""
+    heads = [f"{c.block} {c.head}".strip() for c in table.columns]
+    return {
+        label: dict(zip(heads, (text(*pair) for pair in zip(row, table.columns, strict=True)), strict=True))
+        for label, row in zip(table.rows, table.cells, strict=True)
+    }
 
 
 def flat(*values: float, C: int = 4) -> list[list[float]]:

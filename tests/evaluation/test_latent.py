@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from raypref.evaluation import latent_figures
+from raypref.evaluation.comparisons.latent import figure_latent, figure_numbers, numbers_table
 from raypref.evaluation.latent import Latent, active_units, kl_by_dimension, numbers, separation, silhouette
 from raypref.evaluation.latent_figures import embed, latent_figure, latent_panels, numbers_figure
 from raypref.evaluation.tables import text
 from raypref.objectives.variational import gaussian_kl
-from tests.evaluation.made import BALANCED, flat, found
+from tests.evaluation.made import BALANCED, finished, flat
 
 SQUARE = np.array([[0.0, 0.0], [0.0, 1.0], [4.0, 0.0], [4.0, 1.0]])
 """Two groups of two clients: 1 apart within, 4 and √17 between."""
@@ -141,7 +141,7 @@ def test_the_numbers_over_rounds_are_a_line_a_method_with_a_band_over_seeds():
 def run(algorithm, seed=0, latent=None, **settings):
     settings = {"data.group_sizes": BALANCED, "objective": "variational"} | settings
     return replace(
-        found(flat(0.5, 0.6), algorithm=algorithm, seed=seed, **settings), id=f"{algorithm} {seed}", latent=latent
+        finished(flat(0.5, 0.6), algorithm=algorithm, seed=seed, **settings), id=f"{algorithm} {seed}", latent=latent
     )
 
 
@@ -154,27 +154,27 @@ def test_compare_takes_the_runs_that_recorded_posteriors():
         run("fedvpa_gp", 3),
         run("fedvpl_ortho", 0, made(spread=1.0)),
     ]
-    item = latent_figures.figure_latent(runs, "test")
+    item = figure_latent(runs, "test")
     assert [r.id for r in item.runs] == ["fedvpl 1", "fedvpa_gp 1"]  # the lowest seed of both
     assert [ax.get_ylabel() for ax in item.content.axes[::3]] == ["FedVPL (conditioned)", "FedVPA-GP (conditioned)"]
     assert not item.missing and "Balanced: recorded up to round 20; 2/2 clients" in item.caption
-    table = latent_figures.numbers_table(runs, "test").content
+    table = numbers_table(runs, "test").content
     assert table.rows == tuple(f"{name} (conditioned)" for name in ("FedVPL", "FedVPL+Ortho", "FedVPA-GP"))
     told = [[text(cell, how) for cell, how in zip(row, table.columns, strict=True)] for row in table.cells]
     # KL 4.25 and 9 · 4.25: mean 21.25, std 34 / √2
     assert told[0] == ["–", "0.00 (± 0.00)", "0.00 (± 0.00)", "0.0 (± 0.0)", "2"]
     assert told[2] == ["0.75 (± 0.00)", "1.00 (± 0.00)", "21.25 (± 24.04)", "2.0 (± 0.0)", "2"]
-    assert len(latent_figures.figure_numbers(runs, "test").runs) == 5
+    assert len(figure_numbers(runs, "test").runs) == 5
 
 
 def test_compare_says_what_runs_lack():
-    for draw in (*latent_figures.TABLES.values(), *latent_figures.FIGURES.values()):
+    for draw in (numbers_table, figure_latent, figure_numbers):
         item = draw([run("fedavg", objective="choice")], "test")
         assert item.content is None and [m.what for m in item.missing] == ["variational runs"]
         (lacks,) = draw([run("fedvpa_gp")], "test").missing
         assert lacks == ("posteriors: the runs recorded none", "the same with --variational.every 10")
     one = run("fedgd", latent=made((0,)))
-    item = latent_figures.figure_latent([one], "test")
-    assert item.runs == (one,) and not item.missing
-    item = latent_figures.figure_latent([one, run("fedvpa_gp", latent=made((0,)))], "test")
+    item = figure_latent([one], "test")
+    assert tuple(item.runs) == (one,) and not item.missing
+    item = figure_latent([one, run("fedvpa_gp", latent=made((0,)))], "test")
     assert [r.id for r in item.runs] == ["fedvpa_gp 0"] and item.missing[0].what == "balanced: FedVPL"

@@ -1,15 +1,14 @@
 """Rows of mixed algorithms and objectives: which runs share one, and what they are called."""
 
-from raypref.evaluation import mix
-from tests.evaluation.made import BALANCED, flat, found
-from tests.evaluation.test_papers import cells
+from raypref.evaluation.comparisons import mix
+from tests.evaluation.made import BALANCED, cells, finished, flat
 
 VARIATIONAL = {"objective": "variational", "variational.context_marks": (1, 4)}
 
 
 def probed(value, leak=None, alone=0.5, **how):
     """A variational run whose four clients have `value` with one pair, 0.1 more with four."""
-    run = found(flat(value + 0.2, 0.9), **VARIATIONAL, **how)
+    run = finished(flat(value + 0.2, 0.9), **VARIATIONAL, **how)
     run.result["probes"] = {
         "context_accuracy": [[value, value + 0.1]] * 4,
         "linear_accuracy": [[alone, alone, alone + 0.3]] * 4,
@@ -19,8 +18,8 @@ def probed(value, leak=None, alone=0.5, **how):
 
 def test_a_row_is_an_algorithm_an_objective_and_the_options_that_differ():
     runs = [
-        found(flat(0.5, 0.8), algorithm="fedavg"),
-        found(flat(0.6, 0.9), algorithm="fedgd"),
+        finished(flat(0.5, 0.8), algorithm="fedavg"),
+        finished(flat(0.6, 0.9), algorithm="fedgd"),
         probed(0.6, algorithm="fedgd", **{"variational.lora": False}),
         probed(0.6, algorithm="fedvpa_gp", **{"variational.form": "printed"}),
         probed(0.6, algorithm="fedvpa_gp", **{"variational.lora": False}),
@@ -45,10 +44,12 @@ def test_a_row_is_an_algorithm_an_objective_and_the_options_that_differ():
 
 def test_fedavg_with_dpo_is_feddpo():
     runs = [
-        found(flat(0.5, 0.8), algorithm="fedavg"),
-        found(flat(0.5, 0.7), algorithm="fedavg", objective="dpo", **{"variational.d": 16}),  # which has no part in it
-        found(flat(0.5, 0.6), algorithm="fedgd", objective="dpo", **{"dpo.beta": 0.1}),
-        found(flat(0.5, 0.9), algorithm="fedgd", objective="dpo", **{"dpo.beta": 0.5, "rlhf.rounds": 3}),
+        finished(flat(0.5, 0.8), algorithm="fedavg"),
+        finished(
+            flat(0.5, 0.7), algorithm="fedavg", objective="dpo", **{"variational.d": 16}
+        ),  # which has no part in it
+        finished(flat(0.5, 0.6), algorithm="fedgd", objective="dpo", **{"dpo.beta": 0.1}),
+        finished(flat(0.5, 0.9), algorithm="fedgd", objective="dpo", **{"dpo.beta": 0.5, "rlhf.rounds": 3}),
     ]
     told = cells(mix.mixed(runs, "test").content)
     assert list(told) == ["FL", "FedDPO", "FedGD (dpo, beta 0.1)", "FedGD (dpo, beta 0.5)"]
@@ -56,7 +57,7 @@ def test_fedavg_with_dpo_is_feddpo():
 
 
 def test_one_objective_alone_is_not_mixed():
-    item = mix.mixed([found(flat(0.5, 0.8), algorithm="fedavg")], "test")
+    item = mix.mixed([finished(flat(0.5, 0.8), algorithm="fedavg")], "test")
     assert item.content is None and "raypref.sweep mix" in item.missing[0].command
 
 
@@ -76,4 +77,4 @@ def test_accuracy_by_context_beside_what_a_client_does_alone():
 
 
 def test_choice_runs_have_no_context():
-    assert mix.by_context([found(flat(0.5, 0.8), algorithm="fedavg")], "test").content is None
+    assert mix.by_context([finished(flat(0.5, 0.8), algorithm="fedavg")], "test").content is None

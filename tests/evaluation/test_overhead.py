@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
-from raypref.evaluation.overhead import overhead
+from raypref.evaluation.comparisons.overhead import overhead
 from raypref.evaluation.tables import text
-from tests.evaluation.made import flat, found
+from tests.evaluation.made import finished, flat
 
 
 def run(algorithm, seed=0, seconds=None, latent=None, started=0, **settings):
     objective = "choice" if latent is None else "variational"
-    made = found(flat(0.5, 0.6), algorithm=algorithm, seed=seed, started=started, objective=objective, **settings)
+    made = finished(flat(0.5, 0.6), algorithm=algorithm, seed=seed, started=started, objective=objective, **settings)
     more = {} if seconds is None else {"seconds": {"median_round": seconds}}
     more |= {"parameters": {"adapter": 26_000, "latent": latent or 0}}
     return replace(made, id=f"{algorithm} {seed} {started}", result={**made.result, **more})
@@ -74,7 +74,7 @@ def test_variants_have_rows_of_their_own_repeats_have_not():
 
 
 def test_what_older_results_lack_is_left_out():
-    old = found(flat(0.5, 0.6), algorithm="fedavg")
+    old = finished(flat(0.5, 0.6), algorithm="fedavg")
     told = rows(overhead([old, replace(run("cl"), result=run("cl").result | {"rounds": 0})], "test"))
     assert told["FL"] == {
         "adapter parameters": "–",

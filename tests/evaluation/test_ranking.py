@@ -8,7 +8,9 @@ import math
 
 import pytest
 
-from raypref.evaluation.ranking import Score, last, markdown, ranking, show, spread, to_csv, varying
+from raypref.evaluation.ranking import Score, last, markdown, ranking, to_csv
+from raypref.evaluation.runs import show, varying
+from raypref.evaluation.tables import spread
 
 SCORES = [
     Score({"experts.K": 2, "data.group_sizes": [3, 1]}, 1, 0.50, 0.90),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from raypref.evaluation import report
+from raypref.evaluation import figures, report
 from raypref.evaluation.report import Result
 
 
@@ -143,10 +143,10 @@ def test_the_curve_figure_has_a_line_for_each_mean_and_group(tmp_path, monkeypat
 
 @pytest.mark.parametrize(("words", "columns"), [(1, 4), (4, 2), (40, 1)])
 def test_a_legend_takes_the_columns_that_fit_and_is_never_cut(words, columns):
-    figure, (ax,) = report._axes(1, 1, size=(4.2, 3.0))
+    figure, (ax,) = figures.grid(1, 1, size=(4.2, 3.0))
     for i in range(4):
         ax.plot([0, 1], [i, i], label=f"{i} " + "word " * words)
-    report.legend(figure, [ax])
+    figures.legend(figure, [ax])
     figure.canvas.draw()
     (legend,) = figure.legends
     extent = legend.get_window_extent()

@@ -5,13 +5,14 @@ from dataclasses import replace
 import pytest
 from matplotlib.container import BarContainer
 
-from raypref.config import RLHFConfig, RunConfig, flatten, override, to_dict
-from raypref.config.fields import of_part
+from raypref.config import RunConfig, flatten, override, to_dict
 from raypref.config.identity import policy_key
-from raypref.evaluation import paired, win_rates
+from raypref.evaluation import paired
+from raypref.evaluation.comparisons import win_rates
+from raypref.evaluation.drawings import drawings
+from raypref.evaluation.runs import ANSWERS, method
 from raypref.evaluation.tables import markdown
-from tests.evaluation.made import judgement, policy, section
-from tests.evaluation.test_papers import cells
+from tests.evaluation.made import cells, judgement, policy, section
 
 DPO = {"algorithm": "feddpo", "objective": "dpo"}
 GP = {"algorithm": "fedvpa_gp", "objective": "variational"}
@@ -81,7 +82,7 @@ def test_policies_of_other_settings_are_another_family():
     assert cells(drawn(win_rates.by_count, alike).content)["FedVPA-GP (conditioned)"]["n"] == "2"
 
 
-@pytest.mark.parametrize("key", [f"rlhf.{name}" for name in win_rates.ANSWERS])
+@pytest.mark.parametrize("key", [f"rlhf.{name}" for name in ANSWERS])
 def test_how_a_policy_is_asked_tells_even_feddpos_apart(key):
     """What names a policy and what families are made by agree on which fields have a part in it."""
     dpo = override(RunConfig(), DPO)
@@ -90,7 +91,6 @@ def test_how_a_policy_is_asked_tells_even_feddpos_apart(key):
     assert policy(ALL, ALL, **DPO).identity() != policy(ALL, ALL, **DPO, **{key: twice}).identity()
     assert policy_key(override(dpo, {"rlhf.rounds": 7})) == policy_key(dpo)
     assert policy(ALL, ALL, **DPO).identity() == policy(ALL, ALL, **DPO, **{"rlhf.rounds": 7}).identity()
-    assert of_part(RLHFConfig, "where") == win_rates.WHERE
 
 
 def test_one_table_has_one_judge():
@@ -121,7 +121,7 @@ def test_where_there_was_a_choice_of_policies_it_is_told():
     other = [policy(ALL, ALL, **GP), policy(ALL, ALL, **GP, **{"data.group_sizes": (7, 3)})]
 
     def remarks(policies):
-        return [*win_rates.remarks(drawn(win_rates.by_count, policies), policies)]
+        return [*drawn(win_rates.by_count, policies).remarks]
 
     assert remarks(runs) == []
     words = "win-rates shows 3 of 4 policies, judged by style"
@@ -147,14 +147,13 @@ def test_where_there_was_a_choice_of_policies_it_is_told():
 def test_policies_that_were_not_judged_on_the_same_comparisons_are_told_of():
     """Of FedVPL's four, of FedVPA-GP's two helpful prompts; seeds of the sample matter where it is one."""
     runs = [policy(HALF, HALF, **VPL), policy(ALL[:2], HALF, **GP)]
-    assert [*win_rates.remarks(drawn(win_rates.by_count, runs), runs)] == [
+    assert [*drawn(win_rates.by_count, runs).remarks] == [
         "win-rates: policies were judged on different numbers of comparisons, such as of one group 2: FedVPA-GP "
         "(conditioned); 4: FedVPL (conditioned)"
     ]
     for other in ({"seed": 7}, {"data.group_sizes": [2, 2, 2, 2]}):  # whose test prompts are others
         runs[1] = replace(runs[1], config=runs[0].config | {"algorithm": "fedvpa_gp"} | other)
-        item = replace(drawn(win_rates.by_count, runs), runs=tuple(runs))
-        assert not any("different numbers" in line for line in win_rates.remarks(item, runs))
+        assert not any("different numbers" in line for line in win_rates.remarks("win-rates", runs, runs))
     for samples, lines in (
         (0, []),
         (4, ["win-rates: policies were judged on comparisons that different seeds drew: 0, 1"]),
@@ -163,7 +162,7 @@ def test_policies_that_were_not_judged_on_the_same_comparisons_are_told_of():
             replace(run, judgements={"style": {**run.judgements["style"], "settings": {"samples": samples, "seed": s}}})
             for s, run in enumerate(policy(HALF, HALF, **how) for how in (VPL, GP))
         ]
-        assert [*win_rates.remarks(drawn(win_rates.by_count, runs), runs)] == lines
+        assert [*drawn(win_rates.by_count, runs).remarks] == lines
 
 
 @pytest.mark.parametrize(
@@ -180,9 +179,9 @@ def test_policies_that_were_not_judged_on_the_same_comparisons_are_told_of():
     ],
 )
 def test_where_a_policy_would_be_by_its_parameters(params, items):
-    names = ("win-rates", "win-rates-unseen", "win-rates-ratio", "figure-win-rates")
-    assert {name for name in names if win_rates.shows(name, params)} == items
-    assert win_rates.method(params) in ("FedVPL", "FedBiscuit", "FedDPO")
+    of_policies = [drawing for drawing in drawings().values() if drawing.of == "policies"]
+    assert {drawing.name for drawing in of_policies if drawing.waits_for(params)} == items
+    assert method(params) in ("FedVPL", "FedBiscuit", "FedDPO")
 
 
 def test_of_two_cohorts_for_as_many_clients_one_is_shown():
@@ -270,7 +269,7 @@ def test_the_ablation_has_a_bar_a_method_and_axis():
     assert one.content is None and one.missing[0].what == "policies by FedVPL+Ortho, FedVPL+GB Prior, FedVPA-GP"
 
 
-@pytest.mark.parametrize("make", [*win_rates.TABLES.values(), *win_rates.FIGURES.values()])
+@pytest.mark.parametrize("make", [win_rates.by_count, win_rates.of_unseen, win_rates.by_ratio, win_rates.ablation])
 def test_without_policies_the_commands_that_make_them_are_told(make):
     item = drawn(make, [])
     assert item.content is None and "then python -m raypref.rlhf" in item.missing[0].command

@@ -1,0 +1,166 @@
+"""What MLflow holds of finished runs and of policies, as they were read, and what became of each: used, or left out and
+why. A sweep's own run is none."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Generic, TypeVar
+
+from raypref.config import UserError, flatten, from_dict, nearest, to_dict
+from raypref.config.conditions import matches
+from raypref.evaluation.latent import Latent
+from raypref.evaluation.runs import FinishedRun, Policy
+from raypref.storage import tracking
+from raypref.storage.tracking import Held
+
+R = TypeVar("R", bound=FinishedRun)
+
+
+class Fates(Generic[R]):
+    """Those of one kind: `StageOne` or `Policies`."""
+
+    WHAT: ClassVar[str]
+    """What they are called."""
+    TAG: ClassVar[str]
+    """A tag that they alone have."""
+    FILES: ClassVar[tuple[str, ...]]
+    """The artifacts that are read, the result first."""
+    WAITING: ClassVar[Mapping[str, tuple[str, str]]] = {}
+    """Fate of a run that lacks little -> (what it is, what to do about it)."""
+    USED = "used"
+    UNFINISHED = "unfinished"
+
+    def __init__(self, runs: Sequence[Held]) -> None:
+        self.runs = {run.id: run for run in runs if self.TAG in run.tags}
+        self.of = dict.fromkeys(self.runs, "")
+
+    def read(self, uri: str) -> Iterator[R]:
+        """Finished runs whose result can be read."""
+        for run in self.runs.values():
+            if run.status != "FINISHED":
+                self.of[run.id] = "failed" if run.status == "FAILED" else self.UNFINISHED
+                continue
+            files = tracking.read_artifacts(uri, run.id, self.FILES)
+            if self.FILES[0] not in files:
+                self.of[run.id] = f"without {self.FILES[0]}"
+                continue
+            result = json.loads(files[self.FILES[0]])
+            try:
+                config = flatten(to_dict(from_dict(result["config"])))  # what is newer than the run by its default
+            except UserError:
+                self.of[run.id] = "of another version"
+                continue
+            if (finished := self.finished(run, config, result, files)) is not None:
+                yield finished
+
+    def finished(self, run: Held, config: dict[str, Any], result: Any, files: Mapping[str, bytes]) -> R | None:
+        """The run as it was read; None where it is of no use, whose fate is then known."""
+        raise NotImplementedError
+
+    @staticmethod
+    def fullness(run: R) -> int:
+        """Of equal runs the fullest is kept, before the newest."""
+        raise NotImplementedError
+
+    def newest(self, runs: Iterable[R], where: Mapping[str, str]) -> list[R]:
+        """Of each configuration and seed that fits `where` the newest run of the fullest ones."""
+        best: dict[str, R] = {}
+        for run in sorted(runs, key=lambda run: (self.fullness(run), run.started)):
+            if not all(matches(run.config[key], word) for key, word in where.items()):
+                self.of[run.id] = "other configuration"
+                continue
+            name = f"{run.identity()} {run.seed}"
+            if name in best:
+                self.of[best[name].id] = "older duplicate"
+            best[name] = run
+        return list(best.values())
+
+    def use(self, ids: Iterable[str]) -> None:
+        """The others that were read had another configuration than any table took."""
+        taken = set(ids)
+        for run_id, fate in self.of.items():
+            if not fate:
+                self.of[run_id] = self.USED if run_id in taken else "other configuration"
+
+    def waiting(self) -> list[str]:
+        """Those that lack little."""
+        return [run_id for run_id, fate in self.of.items() if fate in self.WAITING]
+
+    def summary(self) -> str:
+        """`runs: 24 used; left out: 2 unfinished, 1 older duplicate`; '' without any."""
+        counts = Counter(fate or "read" for fate in self.of.values())
+        used = counts.pop(self.USED, 0)
+        left = ", ".join(f"{count} {fate}" for fate, count in counts.most_common())
+        return f"{self.WHAT}: {used} used; left out: {left or 'none'}" if self.of else ""
+
+    def lines(self, shown: Mapping[str, Sequence[str]]) -> Iterator[dict[str, Any]]:
+        """A line a run: what it is, what became of it, and in which items it is `shown`, by its id."""
+        for run_id, run in self.runs.items():
+            yield {
+                "run": run_id,
+                "experiment": run.experiment,
+                "algorithm": run.params.get("algorithm", ""),
+                "seed": run.params.get("seed", ""),
+                "key": run.tags[self.TAG],
+                "fate": self.of[run_id],
+                "in": " ".join(dict.fromkeys(shown.get(run_id, ()))),
+            }
+
+
+class StageOne(Fates[FinishedRun]):
+    """Runs of the first stage."""
+
+    WHAT, TAG, FILES = "runs", "raypref.key", ("result.json", "groups.json", "latent.npz")
+
+    def finished(self, run: Held, config: dict[str, Any], result: Any, files: Mapping[str, bytes]) -> FinishedRun:
+        groups = json.loads(files["groups.json"]) if "groups.json" in files else None
+        latent = Latent.load(io.BytesIO(files["latent.npz"])) if "latent.npz" in files else None
+        return FinishedRun(run.id, run.started, config, result, groups, latent)
+
+    @staticmethod
+    def fullness(run: FinishedRun) -> int:
+        """One with diagnostics is fuller."""
+        return bool(run.result.get("diagnostics"))
+
+
+class Policies(Fates[Policy]):
+    """Policies of the second (`raypref.rlhf`)."""
+
+    WHAT, TAG, FILES = "policies", "raypref.policy", ("policy.json", "judgements.json")
+    WAITING: ClassVar = {
+        f"{what} ({how})": (what, how)
+        for what, how in (
+            ("unfinished", "the same words of python -m raypref.rlhf go on"),
+            ("not judged", "python -m raypref.judge"),
+        )
+    }
+    UNFINISHED, UNJUDGED = WAITING
+
+    def __init__(self, runs: Sequence[Held], judge: str) -> None:
+        """judge: whose judgements alone are of use; empty: anyone's."""
+        super().__init__(runs)
+        self.judge, self.judges = judge, set[str]()
+
+    def read(self, uri: str) -> Iterator[Policy]:
+        """Raises `UserError` where nobody was judged by the judge."""
+        yield from super().read(uri)
+        if self.judge and self.judge not in self.judges:
+            hint = nearest(self.judge, self.judges) if self.judges else "; python -m raypref.judge makes judgements"
+            raise UserError(f"no policy of these experiments was judged by {self.judge!r}{hint}")
+
+    def finished(self, run: Held, config: dict[str, Any], result: Any, files: Mapping[str, bytes]) -> Policy | None:
+        judgements = json.loads(files.get("judgements.json", b"{}"))
+        self.judges |= set(judgements)
+        kept = {judge: judgement for judge, judgement in judgements.items() if self.judge in ("", judge)}
+        if not kept:
+            self.of[run.id] = f"not judged by {self.judge}" if self.judge else self.UNJUDGED
+            return None
+        return Policy(run.id, run.started, config, result, judgements=kept)
+
+    @staticmethod
+    def fullness(run: Policy) -> int:
+        """One with more judgements is fuller."""
+        return len(run.judgements)
