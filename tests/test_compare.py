@@ -129,7 +129,7 @@ def followed(tmp_path, monkeypatch):
         return judgement(section("helpful", helpful), section("harmless", harmless))
 
     how = {"algorithm": "fedvpa_gp", "objective": "variational"}
-    dpo = {"algorithm": "fedavg", "objective": "dpo"}
+    dpo = {"algorithm": "feddpo", "objective": "dpo"}
     parent = log("client_count", result(flat(0.5, 0.6, 0.7, C=10), **how, **{"data.group_sizes": (5, 5)}))
     log("client_count", policy_result(**how), {"style": judged([0], [0])}, parent)  # trained again: an older duplicate
     for seed, score in ((0, 1.0), (1, 0.5)):

@@ -42,17 +42,17 @@ def test_a_row_is_an_algorithm_an_objective_and_the_options_that_differ():
     assert len(item.runs) == 7
 
 
-def test_fedavg_with_dpo_is_feddpo():
+def test_feddpo_and_other_policies_by_their_names():
     runs = [
         finished(flat(0.5, 0.8), algorithm="fedavg"),
         finished(
-            flat(0.5, 0.7), algorithm="fedavg", objective="dpo", **{"variational.d": 16}
+            flat(0.5, 0.7), algorithm="feddpo", objective="dpo", **{"variational.d": 16}
         ),  # which has no part in it
         finished(flat(0.5, 0.6), algorithm="fedgd", objective="dpo", **{"dpo.beta": 0.1}),
         finished(flat(0.5, 0.9), algorithm="fedgd", objective="dpo", **{"dpo.beta": 0.5, "rlhf.rounds": 3}),
     ]
     told = cells(mix.mixed(runs, "test").content)
-    assert list(told) == ["FL", "FedDPO", "FedGD (dpo, beta 0.1)", "FedGD (dpo, beta 0.5)"]
+    assert list(told) == ["FL", "FedGD (dpo, beta 0.1)", "FedGD (dpo, beta 0.5)", "FedDPO"]
     assert told["FedDPO"]["Imbalanced acc^10"] == "70.0 ± 0.0"
 
 

@@ -173,7 +173,7 @@ def test_policies_that_were_not_judged_on_the_same_comparisons_are_told_of():
         ({"algorithm": "fedvpl", "data.group_sizes": "(7, 3)"}, {"win-rates-ratio"}),
         ({"algorithm": "fedvpl", "data.group_sizes": "(7, 3)", "federation.unseen": "5"}, {"win-rates-unseen"}),
         (
-            {"algorithm": "fedavg", "objective": "dpo", "data.source": "hh.jsonl", "data.group_sizes": "(7, 3)"},
+            {"algorithm": "feddpo", "objective": "dpo", "data.source": "hh.jsonl", "data.group_sizes": "(7, 3)"},
             {"win-rates"},
         ),
     ],
