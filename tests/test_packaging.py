@@ -28,6 +28,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import raypref
+from raypref.config.spaces import every_name
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -192,7 +193,7 @@ def check_command(module: str, *arguments: str) -> None:
     if module in ("raypref.run", "raypref.sweep", "raypref.rlhf", "raypref.compare"):
         words = [word for word in words if word != "…"]
         words = ["fedgd" if word == "NAME" else word for word in words]
-        assert all((ROOT / "tune_spaces" / f"{word}.py").is_file() for word in words), words
+        assert set(words) <= set(every_name()), words
     asked = [] if module in ("raypref.compare", "raypref.judge", "raypref.generate", "raypref.score") else words[:1]
     assert {argument for argument in arguments if argument.startswith("--")} <= flags(module, *asked)
 

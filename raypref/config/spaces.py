@@ -161,16 +161,14 @@ def names() -> dict[str, Path]:
 
 
 def default_space(algorithm: str) -> Space:
-    """The space of a method that has no file: itself with its usual objective, three seeds, against FedAvg."""
+    """The space of a method that has no file of its own: its paper's setting, by what its usual objective makes."""
     method = registry.algorithm(algorithm)
-    smoke = importlib.import_module("tune_spaces._bases").SMOKE
-    return Space(
-        about=method.__doc__.splitlines()[0],
-        base=RunConfig(algorithm=algorithm, objective=method.objective),
-        grid={"seed": [0, 1, 2]},
-        smoke=smoke,
-        smoke_grid={"seed": [0, 1]},
-    )
+    objective = registry.objective(method.objective)
+    bases = importlib.import_module("tune_spaces._bases")
+    paper: Space = bases.S1_METHOD if objective.has_latent or objective.is_policy else bases.S2_METHOD
+    base = dataclasses.replace(paper.base, algorithm=algorithm, objective=method.objective)
+    against = tuple(name for name in paper.against if name != algorithm)
+    return dataclasses.replace(paper, about=method.__doc__.splitlines()[0], base=base, against=against)
 
 
 def load_space(name: str) -> Space:
