@@ -67,12 +67,12 @@ class Part:
     def posterior(self, clients: Sequence[int] | np.ndarray, rows: Tensor) -> dict[str, np.ndarray]:
         return self.pool.posterior(self._there(clients), rows)
 
-    def beside(self, others: Tensor, own: Tensor) -> Tensor:
+    def beside(self, others: Tensor, these: Tensor) -> Tensor:
         """Rows of the pool's other clients [C - n, D] and of these [n, D] -> [C, D], in the pool's order."""
-        mine = torch.zeros(len(others) + len(own), dtype=torch.bool)
+        mine = torch.zeros(len(others) + len(these), dtype=torch.bool)
         mine[self.keys] = True
-        rows = own.new_empty(len(mine), own.shape[1])
-        rows[mine], rows[~mine] = own, others
+        rows = these.new_empty(len(mine), these.shape[1])
+        rows[mine], rows[~mine] = these, others
         return rows
 
     def _there(self, clients: Sequence[int] | np.ndarray) -> np.ndarray:

@@ -142,11 +142,11 @@ def _draw(key: str, spec: tuple[str, float, float], sample: int) -> float:
 
 def folders() -> list[Path]:
     """Where spaces are looked for: here first, so that people can add their own, then the installed ones."""
-    found = [Path.cwd() / "tune_spaces"]
+    places = [Path.cwd() / "tune_spaces"]
     spec = importlib.util.find_spec("tune_spaces")
     if spec is not None:
-        found += [Path(p) for p in spec.submodule_search_locations or []]
-    return list({path.resolve(): path for path in found if path.is_dir()}.values())
+        places += [Path(p) for p in spec.submodule_search_locations or []]
+    return list({path.resolve(): path for path in places if path.is_dir()}.values())
 
 
 def every_name() -> list[str]:
