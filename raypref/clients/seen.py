@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from raypref.clients.half import Message
-from raypref.clients.kept import Kept
 from raypref.clients.pool import Pool
 from raypref.clients.protocol import Clients, Trained, Usage
 from raypref.config import RunConfig, UserError
@@ -41,16 +40,9 @@ class Part:
     def start(self) -> Tensor:
         return self.pool.start()
 
-    def train(
-        self,
-        cohort: Sequence[int] | np.ndarray,
-        rows: Tensor,
-        round: int,
-        message: Message | None = None,
-        kept: Kept | None = None,
-    ) -> Trained:
-        """`kept` is by the clients' keys, here as in the pool."""
-        returned = self.pool.train(self._there(cohort), rows, round, message, kept)
+    def train(self, cohort: Sequence[int] | np.ndarray, *how: Any) -> Trained:
+        """How is the pool's: what clients keep is by their keys, here as there."""
+        returned = self.pool.train(self._there(cohort), *how)
         return replace(returned, cohort=np.searchsorted(self.keys, returned.cohort))
 
     def train_pooled(
