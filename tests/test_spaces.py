@@ -336,7 +336,7 @@ def test_a_method_without_a_file_has_the_setting_of_its_paper():
     """The registry's docstring is its line in the list; S2's setting has its groups, S1's its prototypes."""
     assert set(every_name()) == {*NAMES, *ALGORITHMS} != set(NAMES)
     cl, ortho = load_space("cl"), load_space("fedvpl_ortho")
-    assert cl.about.startswith("CL: one model on all preference data") and cl.against == ("fedavg",)
+    assert cl.about.startswith("CL: one model on all data pooled") and cl.against == ("fedavg",)
     assert (cl.base.algorithm, ortho.base.algorithm, ortho.base.objective) == ("cl", "fedvpl_ortho", "variational")
     assert ortho.base.variational.M == 2 and set(ortho.presets) == {"paper", "gemma2b"} and set(cl.presets) == {"paper"}
     assert load_space("fedavg").against == ()

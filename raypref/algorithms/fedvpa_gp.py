@@ -149,7 +149,7 @@ class FedVPAState(State):
 
 
 class FedVPAGP(Algorithm):
-    """The full method."""
+    """FedVPA-GP: a latent for each client, with a mixture prior made of its peers and prototypes (S1 section 4)."""
 
     title: ClassVar[str] = "FedVPA-GP"
     weights: ClassVar[str] = "uniform"
@@ -253,21 +253,21 @@ class FedVPAGP(Algorithm):
 
 
 class FedVPL(FedVPAGP):
-    """Gaussian prior, no orthogonal loss (S1 5.1)."""
+    """FedVPL: FedVPA-GP with a fixed Gaussian prior and without prototypes (S1 5.1)."""
 
     title: ClassVar[str] = "FedVPL"
     mixture, orthogonal = False, False
 
 
 class FedVPLOrtho(FedVPAGP):
-    """FedVPL with the orthogonal loss (S1 5.4)."""
+    """FedVPL with prototypes and the orthogonal loss (S1 5.4)."""
 
     title: ClassVar[str] = "FedVPL+Ortho"
     mixture, orthogonal = False, True
 
 
 class FedVPLPrior(FedVPAGP):
-    """FedVPL with the federated mixture prior (S1 5.4, "GB Prior")."""
+    """FedVPL with the federated mixture prior, "GB Prior" (S1 5.4)."""
 
     title: ClassVar[str] = "FedVPL+GB Prior"
     mixture, orthogonal = True, False
