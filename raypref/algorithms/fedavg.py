@@ -66,7 +66,7 @@ class FedDPO(FedAvg):
 
 
 class FLTarget(FedAvg):
-    """FL_target: FL with its clients drawn evenly from the true groups, and nothing else changed; an oracle (S2 3.2)."""
+    """FL_target: FL with clients drawn evenly from the true groups, and nothing else changed; an oracle (S2 3.2)."""
 
     title: ClassVar[str] = "FL_target"
 
