@@ -163,7 +163,9 @@ def call(module: str, *arguments: str) -> tuple[str, set[str]]:
         f"{module}{flag}"
         for module in ("raypref.run", "raypref.sweep", "raypref.compare", "raypref.data", "raypref.judge")
         for flag in ("", " --help")
-    ],
+    ]
+    + ["raypref.run fedvpa_gp --help", "raypref.sweep fedavg --help", "raypref.rlhf fedvpa_gp --help"]
+    + ["raypref.score --help", "raypref.generate --help"],
 )
 def test_a_question_about_usage_loads_no_heavy_library(words: str) -> None:
     printed, loaded = call(*words.split())
