@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
@@ -69,7 +69,7 @@ def command(argv: list[str]) -> int:
     runs, known = tracking.held(uri, options.names)
     check_names(options.names, known, uri)
 
-    kinds: dict[str, Fates[Any]] = {"runs": fates.StageOne(runs), "policies": fates.Policies(runs, options.judge)}
+    kinds: dict[str, Fates] = {"runs": fates.Fates(runs), "policies": fates.PolicyFates(runs, options.judge)}
     kinds = {of: kind for of, kind in kinds.items() if of in {drawing.of for drawing in wanted}}  # others are of no use
     read = {of: list(kind.read(uri)) for of, kind in kinds.items()}
     fitting = {of: kind.newest(read[of], where) for of, kind in kinds.items()}
@@ -153,7 +153,7 @@ def there_are(runs: Sequence[FinishedRun], fields: Iterable[str]) -> str:
     return "; ".join(f"{field} {', '.join(map(show, of))}" for field, of in values.items())
 
 
-def with_waiting(item: Item, drawing: Drawing, fates: Fates[Any]) -> Item:
+def with_waiting(item: Item, drawing: Drawing, fates: Fates) -> Item:
     """The item, which lacks runs, with what becomes of those that wait, where some of them would be in it."""
     from raypref.evaluation.runs import method
 
@@ -234,12 +234,12 @@ def write(item: Item, out: Path, reference: str) -> str:
     return "\n".join(tables.markdown(one) for one in shown)
 
 
-def summaries(kinds: Mapping[str, Fates[Any]], between: str = "\n") -> str:
+def summaries(kinds: Mapping[str, Fates], between: str = "\n") -> str:
     """What became of all runs, and of all policies where there are any."""
     return between.join(filter(None, (kind.summary() for kind in kinds.values())))
 
 
-def to_csv(kinds: Mapping[str, Fates[Any]], items: Sequence[Item]) -> str:
+def to_csv(kinds: Mapping[str, Fates], items: Sequence[Item]) -> str:
     """A line a run: what it is, what became of it, and which tables and figures show it."""
     from raypref.evaluation.tables import csv_text
 

@@ -7,7 +7,7 @@ import io
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar
 
 from raypref.config import UserError, flatten, from_dict, nearest, to_dict
 from raypref.config.conditions import matches
@@ -16,18 +16,12 @@ from raypref.evaluation.runs import FinishedRun, Policy
 from raypref.storage import tracking
 from raypref.storage.tracking import Held
 
-R = TypeVar("R", bound=FinishedRun)
 
+class Fates:
+    """Those of stage-1 runs."""
 
-class Fates(Generic[R]):
-    """Those of one kind: `StageOne` or `Policies`."""
-
-    WHAT: ClassVar[str]
-    """What they are called."""
-    TAG: ClassVar[str]
-    """A tag that they alone have."""
-    FILES: ClassVar[tuple[str, ...]]
-    """The artifacts that are read, the result first."""
+    WHAT, TAG, FILES = "runs", "raypref.key", ("result.json", "groups.json", "latent.npz")
+    """What they are called, a tag that they alone have, and the artifacts that are read, the result first."""
     WAITING: ClassVar[Mapping[str, tuple[str, str]]] = {}
     """Fate of a run that lacks little -> (what it is, what to do about it)."""
     USED = "used"
@@ -37,7 +31,7 @@ class Fates(Generic[R]):
         self.runs = {run.id: run for run in runs if self.TAG in run.tags}
         self.of = dict.fromkeys(self.runs, "")
 
-    def read(self, uri: str) -> Iterator[R]:
+    def read(self, uri: str) -> Iterator[Any]:
         """Finished runs whose result can be read."""
         for run in self.runs.values():
             if run.status != "FINISHED":
@@ -56,18 +50,22 @@ class Fates(Generic[R]):
             if (finished := self.finished(run, config, result, files)) is not None:
                 yield finished
 
-    def finished(self, run: Held, config: dict[str, Any], result: Any, files: Mapping[str, bytes]) -> R | None:
+    def finished(
+        self, run: Held, config: dict[str, Any], result: Any, files: Mapping[str, bytes]
+    ) -> FinishedRun | None:
         """The run as it was read; None where it is of no use, whose fate is then known."""
-        raise NotImplementedError
+        groups = json.loads(files["groups.json"]) if "groups.json" in files else None
+        latent = Latent.load(io.BytesIO(files["latent.npz"])) if "latent.npz" in files else None
+        return FinishedRun(run.id, run.started, config, result, groups, latent)
 
     @staticmethod
-    def fullness(run: R) -> int:
-        """Of equal runs the fullest is kept, before the newest."""
-        raise NotImplementedError
+    def fullness(run: Any) -> int:
+        """Of equal runs the fullest is kept, before the newest: one with diagnostics."""
+        return bool(run.result.get("diagnostics"))
 
-    def newest(self, runs: Iterable[R], where: Mapping[str, str]) -> list[R]:
+    def newest(self, runs: Iterable[Any], where: Mapping[str, str]) -> list[Any]:
         """Of each configuration and seed that fits `where` the newest run of the fullest ones."""
-        best: dict[str, R] = {}
+        best: dict[str, Any] = {}
         for run in sorted(runs, key=lambda run: (self.fullness(run), run.started)):
             if not all(matches(run.config[key], word) for key, word in where.items()):
                 self.of[run.id] = "other configuration"
@@ -110,24 +108,8 @@ class Fates(Generic[R]):
             }
 
 
-class StageOne(Fates[FinishedRun]):
-    """Runs of the first stage."""
-
-    WHAT, TAG, FILES = "runs", "raypref.key", ("result.json", "groups.json", "latent.npz")
-
-    def finished(self, run: Held, config: dict[str, Any], result: Any, files: Mapping[str, bytes]) -> FinishedRun:
-        groups = json.loads(files["groups.json"]) if "groups.json" in files else None
-        latent = Latent.load(io.BytesIO(files["latent.npz"])) if "latent.npz" in files else None
-        return FinishedRun(run.id, run.started, config, result, groups, latent)
-
-    @staticmethod
-    def fullness(run: FinishedRun) -> int:
-        """One with diagnostics is fuller."""
-        return bool(run.result.get("diagnostics"))
-
-
-class Policies(Fates[Policy]):
-    """Policies of the second (`raypref.rlhf`)."""
+class PolicyFates(Fates):
+    """Those of policies (`raypref.rlhf`)."""
 
     WHAT, TAG, FILES = "policies", "raypref.policy", ("policy.json", "judgements.json")
     WAITING: ClassVar = {
@@ -144,7 +126,7 @@ class Policies(Fates[Policy]):
         super().__init__(runs)
         self.judge, self.judges = judge, set[str]()
 
-    def read(self, uri: str) -> Iterator[Policy]:
+    def read(self, uri: str) -> Iterator[Any]:
         """Raises `UserError` where nobody was judged by the judge."""
         yield from super().read(uri)
         if self.judge and self.judge not in self.judges:
@@ -161,6 +143,6 @@ class Policies(Fates[Policy]):
         return Policy(run.id, run.started, config, result, judgements=kept)
 
     @staticmethod
-    def fullness(run: Policy) -> int:
+    def fullness(run: Any) -> int:
         """One with more judgements is fuller."""
         return len(run.judgements)
