@@ -23,7 +23,7 @@ import tyro
 
 from raypref.config import DataConfig, UserError, nearest
 from raypref.data import sources
-from raypref.data.readers import READERS, lines, suffix, told
+from raypref.data.readers import READERS, explained, lines, suffix
 from raypref.data.rows import Losses, Unusable
 from raypref.endpoints.asking import Again, Asking, address, ask_all
 from raypref.endpoints.client import Client, Estimate, Service, check, cost, estimate
@@ -149,7 +149,7 @@ def read_prompts(name: str) -> tuple[list[str], dict[str, int]]:
         rows = (row for one in tables for row in one.rows())
         values: list[Any] = [row if isinstance(row, Unusable) else row.get("prompt") for row in rows]
     else:
-        with told(path):
+        with explained(path):
             values = [line for line in lines(path) if line.strip()]
     left_out = Losses()
     prompts: dict[str, None] = {}
