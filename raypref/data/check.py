@@ -12,7 +12,7 @@ from raypref.config import RunConfig, registry
 from raypref.data import encode
 from raypref.data.federation import FOLDS, Federation
 from raypref.data.people import Counts
-from raypref.data.rows import some
+from raypref.data.rows import listing
 from raypref.tools import console
 
 
@@ -52,7 +52,7 @@ class Report:
         for k, group in enumerate(federation.groups):
             yield _row(int((federation.group_of == k).sum()), f"  {group}")
         for why, ids in counts.left_out.items():
-            yield _row(len(ids), f"left out: {why}: {some(ids)}")
+            yield _row(len(ids), f"left out: {why}: {listing(ids)}")
         if counts.hint:
             yield f"hint: {counts.hint}"
         if not federation.clients:
@@ -72,7 +72,7 @@ class Report:
         yield _row(tokens.too_long, "pairs too long and left out: the responses alone do not fit")
         yield _row(tokens.identical, "pairs identical after truncation and left out")
         if self.starved:
-            yield _row(len(self.starved), f"clients keep no pair in some fold, so a run stops: {some(self.starved)}")
+            yield _row(len(self.starved), f"clients keep no pair in some fold, so a run stops: {listing(self.starved)}")
 
 
 def check(config: RunConfig, federation: Federation, counts: Counts, tokenizer: Any) -> Report:

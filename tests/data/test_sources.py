@@ -273,21 +273,30 @@ def test_a_file_without_a_row_that_can_be_read(tmp_path):
         rows(path)
 
 
-@pytest.mark.parametrize("wrapped", ["styles", "kinds"])
-def test_rows_that_are_dealt_are_counted_too(tmp_path, wrapped):
+def test_a_hub_data_set_without_rows_says_so(monkeypatch):
+    import datasets
+
+    empty = datasets.Dataset.from_dict({"client_id": [], "prompt": []})
+    monkeypatch.setattr("datasets.load_dataset", lambda *words: {"train": empty})
+    with pytest.raises(UserError, match=r"^a/b: it holds no rows, only a header$"):
+        tables("a/b")
+
+
+@pytest.mark.parametrize("form", ["styles", "kinds"])
+def test_rows_that_are_dealt_are_counted_too(tmp_path, form):
     style = [{"prompt": f"p{i}", "axis": ("education", "humor")[i % 2], "first": "x", "second": "y"} for i in range(80)]
     hh = [{"prompt": f"p{i}", "chosen": "x", "rejected": "y"} for i in range(80)]
     long = json.dumps({**style[0], **hh[0], "prompt": 1}).replace("1", "9" * 5000) + "\n"
-    names = {"styles": ["style.jsonl"], "kinds": ["helpful.jsonl", "harmless.jsonl"]}[wrapped]
+    names = {"styles": ["style.jsonl"], "kinds": ["helpful.jsonl", "harmless.jsonl"]}[form]
     for name in names:
-        (tmp_path / name).write_bytes(as_bytes(name, style if wrapped == "styles" else hh) + long.encode())
+        (tmp_path / name).write_bytes(as_bytes(name, style if form == "styles" else hh) + long.encode())
     config = {
         "styles": DataConfig(source=str(tmp_path / "style.jsonl"), pairs_per_axis=10, group_sizes=(1, 0, 0, 1)),
         "kinds": DataConfig(source=str(tmp_path), kinds=("helpful", "harmless"), group_sizes=(1, 1)),
-    }[wrapped]
+    }[form]
     _, counts = read(config, 0)
     assert counts.rows == 81 * len(names)
-    where = {"styles": "line 81", "kinds": "line 81 of harmless.jsonl, line 81 of helpful.jsonl"}[wrapped]
+    where = {"styles": "line 81", "kinds": "line 81 of harmless.jsonl, line 81 of helpful.jsonl"}[form]
     assert counts.lost == {f"{LONG_NUMBER} ({where})": len(names)}
 
 
@@ -333,7 +342,10 @@ def test_a_broken_parquet_file_is_refused(tmp_path):
             assert "cannot be read" in str(error)
 
 
-def test_cells_of_a_parquet_file_that_python_cannot_hold_cost_their_rows(tmp_path):
+@pytest.mark.parametrize("hub", [False, True])
+def test_cells_of_columns_that_python_cannot_hold_cost_their_rows(tmp_path, monkeypatch, hub):
+    """In a Parquet file as in a data set of the hub."""
+    import datasets
     import pyarrow
     import pyarrow.parquet
 
@@ -346,9 +358,10 @@ def test_cells_of_a_parquet_file_that_python_cannot_hold_cost_their_rows(tmp_pat
     )
     columns = {name: [row[name] for row in of] for name in ("client_id", "prompt", "rejected")}
     when = pyarrow.array([2**62 if i == 2400 else 0 for i in range(2500)], pyarrow.timestamp("ms"))
-    path = tmp_path / "a.parquet"
-    pyarrow.parquet.write_table(pyarrow.table({**columns, "chosen": chosen, "when": when}), path)
-    _, counts = read(DataConfig(source=str(path)), 0)
+    path, table = tmp_path / "a.parquet", pyarrow.table({**columns, "chosen": chosen, "when": when})
+    pyarrow.parquet.write_table(table, path)
+    monkeypatch.setattr("datasets.load_dataset", lambda *words: {"train": datasets.Dataset(table)})
+    _, counts = read(DataConfig(source="a/b" if hub else str(path)), 0)
     assert counts.rows == 2500 and counts.pairs == 2498
     assert counts.lost == {f"{NOT_UTF8} (row 1701)": 1, f"{OUT_OF_RANGE} (row 2401)": 1}
 
@@ -379,9 +392,13 @@ def test_rows_of_the_hub_that_break_off_are_one_line(monkeypatch):
     class Split:
         column_names = ("client_id", "prompt")
 
-        def iter(self, size):
-            yield {"client_id": ["a"], "prompt": ["p"]}
-            raise OSError("the cache is\nbroken")
+        def __len__(self):
+            return 2000
+
+        def __getitem__(self, part):
+            if part.start:
+                raise OSError("the cache is\nbroken")
+            return {"client_id": ["a"] * part.stop, "prompt": ["p"] * part.stop}
 
     monkeypatch.setattr("datasets.load_dataset", lambda *words: {"train": Split()})
     (one,) = tables("a/b")

@@ -9,13 +9,13 @@ from dataclasses import astuple
 
 from raypref.config import DataConfig, UserError
 from raypref.data.federation import Pair
-from raypref.data.forms import DEALT, Form, Made, Read
+from raypref.data.forms import DEALT, Form
 from raypref.data.forms.pairs import REPEATED, extract
-from raypref.data.rows import Unusable, as_text
+from raypref.data.rows import PairRow, RowRead, Unusable, as_text
 from raypref.data.splits import pair_key, pairs_needed
 
 
-def pairs(rows: Iterable[Read], config: DataConfig, seed: int) -> Iterator[Made]:
+def pairs(rows: Iterable[RowRead], config: DataConfig, seed: int) -> Iterator[PairRow]:
     """Dealt to the clients that `data.group_sizes`, `data.pairs_per_axis` and `data.axes` describe, each of which
     chooses what its group wants; repeats and pairs that nobody needs are given, too.
 
