@@ -107,7 +107,7 @@ class Store:
         checkpoint.save(self.folder / "initialization.safetensors", {"rows": rows}, {})
 
     def personalized(self, done: Personalized, seconds: float) -> None:
-        tensors = {"clients": torch.tensor(done.clients), "rows": torch.from_numpy(done.rows)}
+        tensors = {"clients": torch.tensor(done.clients), "rows": torch.tensor(done.rows)}
         for fold, curves in done.curves.items():
             tensors |= {f"curves/{fold}/{name}": torch.tensor(values) for name, values in curves.items()}
         for i, c in enumerate(done.clients):
