@@ -1,7 +1,7 @@
 """Trainable parameters are a row: one flat float32 vector of named segments, whatever the client trains.
 
 A cohort is a matrix [n, D], K experts are [K, D]; every aggregation of both papers is then a matrix product
-(`raypref.server.aggregation`).
+(`raypref.rounds.aggregation`).
 """
 
 from __future__ import annotations
