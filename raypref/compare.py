@@ -1,4 +1,4 @@
-"""`python -m raypref.compare NAME [NAME …]`: the paper's tables and figures from what MLflow holds."""
+"""`python -m raypref.compare NAME [NAME …]`: the papers' tables and figures from the runs in MLflow."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def command(argv: list[str]) -> int:
     options = read_options(argv)
     if not options.names:
         raise UserError(f"{NAMES_FIRST}; there are the spaces {', '.join(space_names())}")
-    wanted, whole = asked_for(options), not (options.table or options.figure)
+    wanted, everything = requested(options), not (options.table or options.figure)
     reference, where = drawings.reference(options.reference or "FedGD"), conditions(options.where)
     out = (options.out or working_folder() / "runs" / "compare").expanduser().absolute()
     check_makeable(out)
@@ -66,47 +66,47 @@ def command(argv: list[str]) -> int:
     from raypref.storage import fates, tracking
 
     uri = tracking.tracking_uri(working_folder())
-    runs, known = tracking.held(uri, options.names)
-    check_names(options.names, known, uri)
+    runs, experiments = tracking.search(uri, options.names)
+    check_names(options.names, experiments, uri)
 
     kinds: dict[str, Fates] = {"runs": fates.Fates(runs), "policies": fates.PolicyFates(runs, options.judge)}
     kinds = {of: kind for of, kind in kinds.items() if of in {drawing.of for drawing in wanted}}  # others are of no use
     read = {of: list(kind.read(uri)) for of, kind in kinds.items()}
     fitting = {of: kind.newest(read[of], where) for of, kind in kinds.items()}
-    policies_wait = "policies" in kinds and not any(read.values()) and not whole
+    policies_wait = "policies" in kinds and not any(read.values()) and not everything
     if not any(fitting.values()) and not policies_wait:
         if all_read := [run for of in read.values() for run in of]:
             raise UserError(
-                f"no run fits --where {' '.join(options.where)}; the runs have {there_are(all_read, where)}"
+                f"no run fits --where {' '.join(options.where)}; the runs have {values_of(all_read, where)}"
             )
-        how = "" if whole and kinds["policies"].waiting() else "; python -m raypref.sweep makes some"
+        how = "" if everything and kinds["policies"].waiting() else "; python -m raypref.sweep makes some"
         raise UserError(f"no run to show: {summaries(kinds, '; ') or 'none is there'}{how}")
     items = []
     for drawing in wanted:
-        if drawing.of == "policies" and whole and not kinds["policies"].runs:
-            continue  # no policy was asked for, nor is any there
+        if drawing.of == "policies" and everything and not kinds["policies"].runs:
+            continue  # there is no policy, and no table of policies was named
         items.append(with_waiting(drawing(fitting[drawing.of], options.fold), drawing, kinds[drawing.of]))
     drawn = [item for item in items if item.content is not None]
     for kind in kinds.values():
         kind.use(run.id for item in items for run in item.runs)
     if drawn:
         output_folder(out)
-        for name in [drawing.name for drawing in wanted] if whole else [item.name for item in drawn]:
+        for name in [drawing.name for drawing in wanted] if everything else [item.name for item in drawn]:
             clear(out, name)  # what an earlier command drew of other runs
         lines = [write(item, out, reference) for item in drawn]
-        if whole:
+        if everything:
             checkpoint.write_bytes(out / "runs.csv", to_csv(kinds, items).encode())
             checkpoint.write_bytes(out / "compare.md", "\n".join([*lines, summaries(kinds), ""]).encode())
-    for line in remarks(items if not whole else drawn, reference if options.reference else ""):
+    for line in remarks(drawn if everything else items, reference if options.reference else ""):
         console.say(line)
-    if whole and (gone := undrawn(items)):
-        console.say(gone)
+    if everything and (line := undrawn(items)):
+        console.say(line)
     if words := summaries(kinds):
         console.say(f"\n{words}")
     if not drawn:
         console.warn("nothing that was asked for could be drawn; nothing was written")
         return 1
-    console.say(f"{len(drawn)} of {len(items)} tables and figures: {out / 'compare.md' if whole else out}")
+    console.say(f"{len(drawn)} of {len(items)} tables and figures: {out / 'compare.md' if everything else out}")
     return 0
 
 
@@ -114,7 +114,7 @@ NAMES_FIRST = "NAMEs come first: python -m raypref.compare NAME [NAME …] [--ta
 
 
 def read_options(argv: list[str]) -> Options:
-    """The command line; a NAME behind an option that takes several values is read as one of them, and told so."""
+    """Parse the command line; says what to do where a NAME stands behind an option that takes several values."""
     try:
         return parse(Options, argv, "python -m raypref.compare")
     except UserError as error:
@@ -123,15 +123,15 @@ def read_options(argv: list[str]) -> Options:
         raise
 
 
-def asked_for(options: Options) -> list[Drawing]:
-    """What --table and --figure name, in their order; everything there is without them."""
-    there = drawings.drawings()
+def requested(options: Options) -> list[Drawing]:
+    """The tables and figures that --table and --figure name, in that order; without them, all."""
+    every = drawings.drawings()
     keys = [("table", word) for word in options.table] + [("figure", word) for word in options.figure]
     for kind, word in keys:
-        if (kind, word) not in there:
-            words = sorted(word for of, word in there if of == kind)
+        if (kind, word) not in every:
+            words = sorted(word for of, word in every if of == kind)
             raise UserError(f"there is no --{kind} {word}; there are: {', '.join(words)}")
-    return [there[key] for key in keys or there]
+    return [every[key] for key in keys or every]
 
 
 def check_names(names: Sequence[str], known: Sequence[str], uri: str) -> None:
@@ -145,12 +145,12 @@ def check_names(names: Sequence[str], known: Sequence[str], uri: str) -> None:
         console.say(f"{name}: no runs in MLflow yet; python -m raypref.sweep {name}")
 
 
-def there_are(runs: Sequence[FinishedRun], fields: Iterable[str]) -> str:
-    """`federation.rounds 4, 60; seed 0, 1`: what the fields of a --where that no run fits could be."""
+def values_of(runs: Sequence[FinishedRun], fields: Iterable[str]) -> str:
+    """`federation.rounds 4, 60; seed 0, 1`: the values that these fields have in the runs."""
     from raypref.evaluation.runs import show
 
     values = {field: sorted({run.config[field] for run in runs}, key=str) for field in fields}
-    return "; ".join(f"{field} {', '.join(map(show, of))}" for field, of in values.items())
+    return "; ".join(f"{field} {', '.join(map(show, shown))}" for field, shown in values.items())
 
 
 def with_waiting(item: Item, drawing: Drawing, fates: Fates) -> Item:
@@ -159,8 +159,8 @@ def with_waiting(item: Item, drawing: Drawing, fates: Fates) -> Item:
 
     ids = [id for id in fates.waiting() if drawing.waits_for(fates.runs[id].params)]
     if item.content is not None:  # those of the methods that it lacks
-        gone = {name for lacks in item.missing for name in lacks.what.removeprefix("policies by ").split(", ")}
-        ids = [id for id in ids if method(fates.runs[id].params) in gone]
+        missing = {name for lacks in item.missing for name in lacks.what.removeprefix("policies by ").split(", ")}
+        ids = [id for id in ids if method(fates.runs[id].params) in missing]
     if not item.missing or not ids:
         return item
     waiting = []
@@ -171,8 +171,8 @@ def with_waiting(item: Item, drawing: Drawing, fates: Fates) -> Item:
 
 
 def remarks(items: Sequence[Item], reference: str) -> Iterator[str]:
-    """A line for each item that lacks runs, with the commands that make them, one for each other reference than the one
-    that was asked for (empty: none was), and what the items say themselves."""
+    """Lines about the items: the runs that one lacks and the commands that make them, another reference than the
+    `reference` of the command line (empty: none was given), and each item's own remarks."""
     from raypref.evaluation.tables import Table
 
     for item in items:
@@ -189,7 +189,7 @@ def remarks(items: Sequence[Item], reference: str) -> Iterator[str]:
 
 
 def undrawn(items: Sequence[Item]) -> str:
-    """`not drawn, for want of runs: table3 (python -m raypref.sweep main_results); …`, by what would make the runs."""
+    """`not drawn, for want of runs: table3 (python -m raypref.sweep main_results); …`, by the command for the runs."""
     by_command: dict[str, list[str]] = {}
     for item in items:
         if item.content is None:
@@ -206,14 +206,14 @@ def row_of(table: Table, reference: str) -> str:
 
 
 def clear(out: Path, name: str) -> None:
-    """Removes the files of an item."""
+    """Remove the files of an item."""
     for stem in (name, f"{name}-differences"):
         for kind in ("md", "csv", "tex", "png", "pdf"):
             (out / f"{stem}.{kind}").unlink(missing_ok=True)
 
 
 def write(item: Item, out: Path, reference: str) -> str:
-    """A drawn item's files; returns its Markdown."""
+    """Write a drawn item's files; returns its Markdown."""
     from raypref.evaluation import paired, tables
 
     assert item.content is not None
@@ -227,11 +227,11 @@ def write(item: Item, out: Path, reference: str) -> str:
     small = paired.against(table, row_of(table, reference) or item.reference)
     console.say(tables.terminal(table))
     console.say("")
-    shown = [table] if small is None else [table, small]
-    for one in shown:
+    both = [table] if small is None else [table, small]
+    for part in both:
         for kind, render in (("md", tables.markdown), ("csv", tables.to_csv), ("tex", tables.latex)):
-            checkpoint.write_bytes(out / f"{one.name}.{kind}", render(one).encode())
-    return "\n".join(tables.markdown(one) for one in shown)
+            checkpoint.write_bytes(out / f"{part.name}.{kind}", render(part).encode())
+    return "\n".join(map(tables.markdown, both))
 
 
 def summaries(kinds: Mapping[str, Fates], between: str = "\n") -> str:

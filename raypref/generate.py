@@ -58,13 +58,13 @@ def command(argv: list[str]) -> int:
     config = read_config(folder)
     if options.base:
         config = replace(config, model=replace(config.model, base=options.base))
-    tensors, known = checkpoint.load(folder / "row.safetensors")
+    tensors, values = checkpoint.load(folder / "row.safetensors")
     z = None
     if "z" in tensors:
-        z = tensors["z"][locate.position(options.client, known["ids"], "this policy answers by its z")]
+        z = tensors["z"][locate.position(options.client, values["ids"], "this policy answers by its z")]
     elif options.client:
         console.note("note: this policy has no z; it answers every client alike")
-    check_base(config.model.base, known["base"], options.run)
+    check_base(config.model.base, values["base"], options.run)
 
     from raypref.models.policy import Policy, Sampling
     from raypref.models.selector import load_selector, load_tokenizer, pad_id
@@ -72,34 +72,31 @@ def command(argv: list[str]) -> int:
     tokenizer = load_tokenizer(config.model.base)
     selector = load_selector(config.model, (), pad_id(tokenizer))
     policy = Policy(selector, tokenizer, config, 0 if z is None else len(z))
-    sampling = Sampling.of(config)
-    if options.temperature is not None:
-        sampling = replace(sampling, temperature=options.temperature)
-    if options.max_new_tokens is not None:
-        sampling = replace(sampling, max_new_tokens=options.max_new_tokens)
+    given = {name: getattr(options, name) for name in ("temperature", "max_new_tokens")}
+    sampling = replace(Sampling.of(config), **{name: value for name, value in given.items() if value is not None})
     several = options.n > 1 or len(options.prompt) != 1
     for i, prompt in enumerate(prompts(options)):
         for line in remarks(policy, prompt, sampling.max_new_tokens):
             console.note(f"note: prompt {i + 1}: {line}")
         if several:
             console.say(labelled("prompt", prompt))
-        asked = [prompt] * options.n
-        given = None if z is None else z.expand(options.n, -1)
-        for text in policy.generate(tensors["row"], asked, given, sampling, options.seed + i).texts:
+        repeated = [prompt] * options.n
+        repeated_z = None if z is None else z.expand(options.n, -1)
+        for text in policy.generate(tensors["row"], repeated, repeated_z, sampling, options.seed + i).texts:
             console.say(labelled("response", text) if several else text)
         if options.frozen:
-            for text in policy.generate(None, asked, None, sampling, options.seed + i).texts:
+            for text in policy.generate(None, repeated, None, sampling, options.seed + i).texts:
                 console.say(labelled("frozen", text))
     return 0
 
 
 def labelled(what: str, text: str) -> str:
-    """`what: text`, its further lines set in, so that each line that is not begins something."""
+    """`what: text`, with its further lines indented, so that they are told from the beginning of another text."""
     return f"{what}: {text}".replace("\n", "\n  ")
 
 
 def check(options: Options) -> None:
-    """Raises `UserError` on a value that makes no sense."""
+    """Raises `UserError` for an option out of range."""
     for flag, value, least in (("n", options.n, 1), ("seed", options.seed, 0)):
         if value < least:
             raise UserError(f"--{flag} is {value}; give at least {least}")
@@ -112,7 +109,7 @@ def check(options: Options) -> None:
 
 
 def prompts(options: Options) -> Iterator[str]:
-    """Those of the command line, or else as they come in. Raises `UserError` where there are none."""
+    """The prompts of the command line, or else the lines of standard input. Raises `UserError` without any."""
     if options.prompt:
         yield from options.prompt
         return
@@ -131,13 +128,13 @@ def prompts(options: Options) -> Iterator[str]:
 
 
 def remarks(policy: Policy, prompt: str, room: int) -> Iterator[str]:
-    """What is done to a prompt that is long, with `room` tokens for its response."""
+    """Lines about what a long prompt loses, with `room` tokens for its response."""
     from raypref.data.templates import ask
 
-    whole, kept = len(policy.tokenizer(ask(policy.template, prompt)[0])["input_ids"]), len(policy.ask(prompt, room))
-    if kept < whole:
+    length, kept = len(policy.tokenizer(ask(policy.template, prompt)[0])["input_ids"]), len(policy.ask(prompt, room))
+    if kept < length:
         yield (
-            f"the first {whole - kept} of its {whole} tokens are left out: data.max_length is {policy.max_length}, "
+            f"the first {length - kept} of its {length} tokens are left out: data.max_length is {policy.max_length}, "
             f"{room} of them for the response"
         )
     positions = getattr(policy.selector.model.config, "max_position_embeddings", None)

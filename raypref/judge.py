@@ -18,7 +18,7 @@ from raypref.judges.endpoint import Endpoint
 from raypref.judges.judgement import judged, keep, path_of, remarks, table
 from raypref.judges.reward import Reward
 from raypref.judges.style import Style
-from raypref.tools import checkpoint, console
+from raypref.tools import console
 from raypref.tools.cli import parse
 from raypref.tools.folders import working_folder
 
@@ -80,7 +80,7 @@ def command(argv: list[str]) -> int:
 
 
 def check_options(by: str, options: Options) -> None:
-    """`UserError` on an option that the judge has no use for."""
+    """`UserError` on an option of another judge than the one that judges."""
     for name, judge in JUDGES.items():
         values, usual = getattr(options, name), judge()
         given = [f.name for f in dataclasses.fields(values) if getattr(values, f.name) != getattr(usual, f.name)]
@@ -91,21 +91,22 @@ def check_options(by: str, options: Options) -> None:
 
 
 def kind(folder: Path, options: Options) -> str:
-    """The judge that a folder's comparisons go to by default."""
+    """The default judge of a folder's comparisons."""
     if options.reward.reward_model:
         return "reward"
     return "style" if responses.configuration(folder).data.source == "synthetic" else "endpoint"
 
 
 def track(folder: Path, run: str, made: Collection[str]) -> None:
-    """Adds the judgements just made to the policy's run in MLflow, where it has one."""
+    """Add the judgements just made to the policy's run in MLflow, where it has one."""
     from raypref.experiment.publish import publish_judgements
+    from raypref.experiment.tracked import mlflow_record
     from raypref.storage import tracking
 
-    known = checkpoint.read_json(folder / "mlflow.json") if (folder / "mlflow.json").exists() else {}
-    id = known.get("run_id") or (run if re.fullmatch("[0-9a-f]{32}", run) else "")
+    record = mlflow_record(folder)
+    id = record.get("run_id") or (run if re.fullmatch("[0-9a-f]{32}", run) else "")
     if id:
-        with tracking.Run(known.get("uri") or tracking.tracking_uri(working_folder()), "", "", {}, run_id=id) as to:
+        with tracking.Run(record.get("uri") or tracking.tracking_uri(working_folder()), "", "", {}, run_id=id) as to:
             publish_judgements(folder, to, made)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from raypref.config.conditions import conditions, matches
 from raypref.config.fields import of_part
 from raypref.config.identity import policy_key
 from raypref.config.spaces import listing, load_space
-from raypref.experiment.tracked import Tracker, tracker
+from raypref.experiment.tracked import Tracker, mlflow_record, mlflow_run, tracker
 from raypref.objectives.dpo import DPOConfig
 from raypref.tools import checkpoint, console
 from raypref.tools.cli import parse, peek
@@ -62,12 +62,16 @@ def command(argv: list[str]) -> int:
     base = load_space(name).configured(peek(rest, "--preset"), "--smoke" in rest)
     options = parse(Options, rest, f"python -m raypref.rlhf {name}", Options(base.dpo, base.rlhf))
     where = conditions(options.where)
-    runs = [run for run in found(name, options) if fits(run.config, where)]
+    runs = []
+    for run in stage1_runs(name, options):
+        flat = flatten(to_dict(run.config))
+        if all(matches(flat[key], word) for key, word in where.items()):
+            runs.append(run)
     if not runs:
         if where:
             raise UserError(f"no finished stage-1 run of {name} fits --where {' '.join(options.where)}")
-        if place := elsewhere(base):
-            how = f"experiment {place} holds one: python -m raypref.rlhf {place} --where algorithm={base.algorithm}"
+        if other := elsewhere(base):
+            how = f"experiment {other} holds one: python -m raypref.rlhf {other} --where algorithm={base.algorithm}"
         else:
             how = f"python -m raypref.run {name} makes one"
         raise UserError(f"no finished stage-1 run of {name}; {how}")
@@ -90,12 +94,12 @@ def command(argv: list[str]) -> int:
         before = ", finished before" if done else begun
         console.say(f"{i + 1} of {len(todo)}, {run.config.method} seed {run.config.seed}{before}: {folder}")
         if done and task.trains:
-            held = read_config(folder).rlhf
+            trained_with = read_config(folder).rlhf
             for name in of_part(RLHFConfig, "where"):
-                if (then := getattr(held, name)) != getattr(options.rlhf, name):
+                if (then := getattr(trained_with, name)) != getattr(options.rlhf, name):
                     console.say(f"note: it was trained with rlhf.{name} {then}; another changes no more than rounding")
         with checkpoint.locked(folder):
-            for judgement in trained(run, task, folder, to, options):
+            for judgement in train_and_judge(run, task, folder, to, options):
                 console.say(tables.terminal(table(judgement)))
                 for line in remarks(judgement):
                     console.warn(line)
@@ -108,45 +112,30 @@ def command(argv: list[str]) -> int:
     return 0
 
 
-def trained(run: Stage1, task: Task, folder: Path, to: Tracker | None, options: Options) -> Iterator[dict[str, Any]]:
-    """One policy and its judgements, inside its MLflow run (none: untracked), which a repeat continues."""
+def train_and_judge(
+    run: Stage1, task: Task, folder: Path, to: Tracker | None, options: Options
+) -> list[dict[str, Any]]:
+    """Train one policy inside its MLflow run (none: untracked), which a repeat continues; returns its judgements."""
     from raypref.experiment.publish import publish_judgements
     from raypref.judges.judgement import judged, keep
     from raypref.judges.style import Style
     from raypref.policy.follow import follow, lines
-    from raypref.storage import tracking
 
-    known, total = folder / "mlflow.json", task.config.rlhf.rounds if task.trains else 0
-    held = checkpoint.read_json(known) if known.exists() else {}
-    style = options.judge and task.config.data.source == "synthetic"
-
-    def whole(track: Any | None) -> list[dict[str, Any]]:
-        done = len(lines(folder))
-        with console.Progress(max(1, total), f"{task.config.method} policy rounds", done) as progress:
+    config, total = task.config, task.config.rlhf.rounds if task.trains else 0
+    label = f"policy of {config.method} seed {config.seed}"
+    tags = {"raypref.policy": policy_key(config), "raypref.stage1": config.key}
+    with mlflow_run(config, folder, to, label, tags, run.id or None) as track:
+        with console.Progress(max(1, total), f"{config.method} policy rounds", len(lines(folder))) as progress:
             follow(task, folder, track=track, advance=lambda note: progress.advance(1, note))
-        judgements = [judged(folder, Style())] if style else []
+        judgements = [judged(folder, Style())] if options.judge and config.data.source == "synthetic" else []
         for judgement in judgements:
             keep(folder, judgement)
         if track is not None:
             publish_judgements(folder, track, [judgement["judge"] for judgement in judgements])
-        return judgements
-
-    if to is None or held.get("done"):
-        yield from whole(None)
-        return
-    config = task.config
-    label = f"policy of {config.method} seed {config.seed}"
-    tags = {"raypref.policy": policy_key(config), "raypref.stage1": config.key, "raypref.folder": str(folder)}
-    params = flatten(to_dict(config))
-    with tracking.Run(to.uri, to.experiment_id, label, params, tags, run.id or None, held.get("run_id")) as track:
-        held = {"uri": to.uri, "experiment": to.experiment, "run_id": track.id}
-        checkpoint.write_json(known, held)
-        judgements = whole(track)
-    checkpoint.write_json(known, held | {"done": True})
-    yield from judgements
+    return judgements
 
 
-def found(name: str, options: Options) -> Iterator[Stage1]:
+def stage1_runs(name: str, options: Options) -> Iterator[Stage1]:
     """The runs that are named, or else of each configuration the newest finished one of the experiment, oldest first.
 
     Raises `UserError` where one that is named is no finished stage-1 run.
@@ -156,40 +145,32 @@ def found(name: str, options: Options) -> Iterator[Stage1]:
     if options.run:
         for word in options.run:
             folder = locate.stage1(word)
-            held = checkpoint.read_json(folder / "mlflow.json") if (folder / "mlflow.json").exists() else {}
-            yield Stage1(folder, read_config(folder), held.get("run_id", ""))
+            yield Stage1(folder, read_config(folder), mlflow_record(folder).get("run_id", ""))
         return
     newest: dict[str, tuple[str, str]] = {}
-    runs, _ = tracking.held(tracking.tracking_uri(working_folder()), [name])
+    runs, _ = tracking.search(tracking.tracking_uri(working_folder()), [name])
     for run in runs:
-        key, folder = run.tags.get("raypref.key"), run.tags.get("raypref.folder", "")
+        key = run.tags.get("raypref.key")
         if key and run.status == "FINISHED":
             newest.pop(key, None)
-            newest[key] = (run.id, folder)
-    for id, place in newest.values():
-        if not (Path(place) / "result.json").exists():
-            console.warn(f"the folder of run {id} is gone ({place}); left out")
+            newest[key] = (run.id, run.tags.get("raypref.folder", ""))
+    for id, folder in newest.values():
+        if not (Path(folder) / "result.json").exists():
+            console.warn(f"the folder of run {id} is gone ({folder}); left out")
             continue
-        yield Stage1(Path(place), read_config(Path(place)), id)
+        yield Stage1(Path(folder), read_config(Path(folder)), id)
 
 
 def elsewhere(base: RunConfig) -> str:
-    """An experiment of another name that holds a finished run of this method, such as one that it was compared with;
-    '' where none does."""
+    """Another experiment with a finished run of this method, such as one that it was compared in; '' without any."""
     from raypref.storage import tracking
 
     uri = tracking.tracking_uri(working_folder())
     wanted = {"algorithm": base.algorithm, "objective": base.objective}
-    for run in tracking.held(uri, tracking.held(uri, ())[1])[0]:
+    for run in tracking.search(uri, tracking.search(uri, ())[1])[0]:
         if "raypref.key" in run.tags and run.status == "FINISHED" and wanted.items() <= run.params.items():
             return run.experiment
     return ""
-
-
-def fits(config: RunConfig, where: Mapping[str, str]) -> bool:
-    """Whether a run has these fields."""
-    flat = flatten(to_dict(config))
-    return all(matches(flat[key], word) for key, word in where.items())
 
 
 if __name__ == "__main__":

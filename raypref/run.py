@@ -56,7 +56,7 @@ def command(argv: list[str]) -> int:
     from raypref.data.sources import identified
     from raypref.evaluation import report, tables
     from raypref.experiment import loop as experiment
-    from raypref.experiment.publish import compare, tables_of
+    from raypref.experiment.publish import tables_of, write_comparison
     from raypref.experiment.tracked import tracked, tracker
     from raypref.storage.results import run_folder
 
@@ -69,10 +69,10 @@ def command(argv: list[str]) -> int:
         inputs = [first, *(experiment.prepare_like(first, config) for config in configs[1:])]
     to = tracker(name) if options.track else None
     results = []
-    for config, folder, own in zip(configs, folders, inputs, strict=True):
+    for config, folder, prepared in zip(configs, folders, inputs, strict=True):
         console.say(f"{config.method}: {folder}")
-        results.append(tracked(config, folder, to, adapters=options.adapters, bar=console.Progress, inputs=own))
-    figure = compare(results, folders[-1])
+        results.append(tracked(config, folder, to, adapters=options.adapters, bar=console.Progress, inputs=prepared))
+    figure = write_comparison(results, folders[-1])
     console.say("")
     console.say(report.terminal(results))
     for table in tables_of(results):

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from raypref.data.rows import Unusable
 
 
-SHOWN = 5
-"""Row numbers named for each reason to leave rows out."""
+NAMED = 5
+"""Most row numbers that a note names for each reason."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """Judge the pairs of a file as a client of a finished run would: a margin each, above 0 where it prefers the first
+    """Score the pairs of a file as a client of a finished run would: a margin each, above 0 where it prefers the first
     response, averaged over both orders."""
 
     run: tyro.conf.Positional[str] = ""
@@ -63,13 +63,10 @@ def command(argv: list[str]) -> int:
     from raypref.storage import locate
 
     folder = locate.stage1(options.run)
-    result, config = (
-        checkpoint.read_json(folder / "result.json", "clients"),
-        read_config(folder),
-    )
+    result, config = checkpoint.read_json(folder / "result.json", "clients"), read_config(folder)
     if options.base:
         config = replace(config, model=replace(config.model, base=options.base))
-    c = locate.position(options.client, result["clients"], "a pair is judged by its selector")
+    c = locate.position(options.client, result["clients"], "a pair is scored by its selector")
     check_base(config.model.base, result.get("base", ""), options.run)
     pairs: list[tuple[Place, Pair]] = []
     left: list[tuple[Place, str]] = []
@@ -80,18 +77,18 @@ def command(argv: list[str]) -> int:
             pairs.append((place, extract(*texts)))
         except Unusable as error:
             left.append((place, str(error)))
-    judgements = judged(folder, config, result, c, options, [pair for _, pair in pairs]) if pairs else []
+    scores = scored(folder, config, result, c, options, [pair for _, pair in pairs]) if pairs else []
     lines, cut = [], []
-    for (place, pair), found in zip(pairs, judgements, strict=True):
-        if found.margin is None:
-            left.append((place, found.why))
+    for (place, pair), (margin, why) in zip(pairs, scores, strict=True):
+        if margin is None:
+            left.append((place, why))
             continue
-        lines.append(place.line | {"prompt": pair.prompt, "first": pair.chosen, "second": pair.rejected})
-        lines[-1]["margin"] = found.margin
-        if found.why:
-            cut.append((place, found.why))
+        texts = {"prompt": pair.prompt, "first": pair.chosen, "second": pair.rejected}
+        lines.append(place.line | texts | {"margin": margin})
+        if why:
+            cut.append((place, why))
     if not lines:
-        raise UserError(f"{options.pairs} holds no usable pair: {told(left)}")
+        raise UserError(f"{options.pairs} holds no usable pair: {by_reason(left)}")
     text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
     if out is None:
         console.say(text.rstrip("\n"))
@@ -100,14 +97,14 @@ def command(argv: list[str]) -> int:
     first = sum(line["margin"] > 0 for line in lines)
     console.note(f"{options.client} prefers the first response in {first} of {len(lines)} pairs")
     if left:
-        console.note(f"left out: {told(left)}")
+        console.note(f"left out: {by_reason(left)}")
     if cut:
-        console.note(f"note: {told(cut)}")
+        console.note(f"note: {by_reason(cut)}")
     return 0
 
 
 def destination(out: Path | None) -> Path | None:
-    """Where the lines go, absolute. Raises `UserError` where they cannot, before anything is judged."""
+    """The absolute path of --out. Raises `UserError` where it cannot be written, before anything is scored."""
     if out is None:
         return None
     path = out.expanduser().absolute()
@@ -121,7 +118,7 @@ def destination(out: Path | None) -> Path | None:
 
 
 class Place(NamedTuple):
-    """Where a pair stands."""
+    """The row of a pair, and its file where there are several."""
 
     number: int
     """In its file, from 1; a header and empty lines are no rows."""
@@ -130,7 +127,7 @@ class Place(NamedTuple):
 
     @property
     def line(self) -> dict[str, Any]:
-        """What its line of output begins with."""
+        """The fields that its line of output begins with."""
         return ({"file": self.file} if self.file else {}) | {"row": self.number}
 
     def __str__(self) -> str:
@@ -154,30 +151,21 @@ def rows(options: Options) -> Iterator[tuple[Place, list[Any] | Unusable]]:
             yield place, row if isinstance(row, Unusable) else [row.get(name) for name in names]
 
 
-def told(which: Sequence[tuple[Place, str]]) -> str:
+def by_reason(left: Sequence[tuple[Place, str]]) -> str:
     """`2 chosen equals rejected (rows 3, 9), 1 a response is missing or empty (row 4)`."""
-    by_reason: dict[str, list[str]] = {}
-    for place, why in which:
-        by_reason.setdefault(why, []).append(str(place))
+    places: dict[str, list[str]] = {}
+    for place, why in left:
+        places.setdefault(why, []).append(str(place))
     return ", ".join(
-        f"{len(found)} {why} (row{'s' * (len(found) > 1)} {', '.join(found[:SHOWN])}{', …' * (len(found) > SHOWN)})"
-        for why, found in sorted(by_reason.items())
+        f"{len(at)} {why} (row{'s' * (len(at) > 1)} {', '.join(at[:NAMED])}{', …' * (len(at) > NAMED)})"
+        for why, at in sorted(places.items())
     )
 
 
-class Judged(NamedTuple):
-    """What came of a pair."""
-
-    margin: float | None
-    """None: it could not be judged."""
-    why: str = ""
-    """Why not, or what it lost."""
-
-
-def judged(
+def scored(
     folder: Path, config: RunConfig, result: dict[str, Any], c: int, options: Options, pairs: list[Pair]
-) -> list[Judged]:
-    """Each pair by client c's row (and z)."""
+) -> list[tuple[float | None, str]]:
+    """The margin of each pair by client c's row (and z), and what it lost; None and why, where it has no margin."""
     import torch
 
     from raypref.clients.worker import Worker
@@ -210,20 +198,20 @@ def judged(
     folds = [encode([pair], tokenizer, template, length, count) for pair, count in zip(pairs, counts, strict=True)]
     usable = [fold for fold in folds if fold.pairs]
     margins = iter(worker.margins(row[None], concatenate(usable), z)[0].mean(-1).tolist() if usable else [])
-    return [
-        Judged(None, f"whose responses alone exceed data.max_length={length}")
-        if count.too_long
-        else Judged(None, "whose responses are the same tokens")
-        if count.identical
-        else Judged(
-            next(margins), f"lost prompt text from the left to fit data.max_length={length}" * count.prompts_truncated
-        )
-        for count in counts
-    ]
+    scores: list[tuple[float | None, str]] = []
+    for count in counts:
+        if count.too_long:
+            scores.append((None, f"whose responses alone exceed data.max_length={length}"))
+        elif count.identical:
+            scores.append((None, "whose responses are the same tokens"))
+        else:
+            cut = f"lost prompt text from the left to fit data.max_length={length}" * count.prompts_truncated
+            scores.append((next(margins), cut))
+    return scores
 
 
 def client_row(folder: Path, config: RunConfig, layout: Any, ids: list[str], c: int, at: str) -> torch.Tensor:
-    """[D] what client c had, from the run's folder or from its adapters."""
+    """[D] client c's row, from the run's folder or from its adapters."""
     from raypref.models.peft_io import import_peft
     from raypref.storage.results import safe_name
 

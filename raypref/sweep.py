@@ -19,7 +19,7 @@ import tyro
 
 from raypref.config import RunConfig, UserError, flatten, nearest, override, read_config, to_dict
 from raypref.config.spaces import Space, listing, load_space
-from raypref.experiment.tracked import Tracker, tracked, tracker
+from raypref.experiment.tracked import Tracker, mlflow_record, tracked, tracker
 from raypref.tools import checkpoint, console
 from raypref.tools.cli import parse, peek
 from raypref.tools.folders import output_folder
@@ -49,7 +49,7 @@ class Options:
     seeds: tuple[int, ...] = ()
     """In place of the space's seeds; trials that are finished already are not repeated."""
     dry_run: bool = False
-    """Only tell: trials, what each asks for, memory, bytes, and hours by timing a few steps here. Starts no Ray."""
+    """Only say: trials, what each asks for, memory, bytes, and hours by timing a few steps here. Starts no Ray."""
     out: Path | None = None
     """The sweep goes into its folder NAME (NAME-smoke). Default: `runs` where the command is typed."""
     resume: bool = False
@@ -62,7 +62,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Trial:
-    """One configuration with one seed, and the folder that is its own for good."""
+    """One configuration with one seed, and its folder."""
 
     config: RunConfig
     folder: Path
@@ -86,9 +86,8 @@ class Trial:
 
     @property
     def mlflow(self) -> dict[str, Any]:
-        """Its run there, see `raypref.run.tracked`; empty without one."""
-        known = self.folder / "mlflow.json"
-        return checkpoint.read_json(known) if known.exists() else {}
+        """See `raypref.experiment.tracked.mlflow_record`."""
+        return mlflow_record(self.folder)
 
 
 def command(argv: list[str]) -> int:
@@ -117,7 +116,7 @@ def command(argv: list[str]) -> int:
         raise UserError(f"tune_spaces/{name}.py ranks by {space.rank!r}{nearest(space.rank, BEST)}")
     folder = output_folder(options.out) / (f"{name}-smoke" if options.smoke else name)
     trials = plan(space, options, folder)
-    return forecast(trials) if options.dry_run else sweep(name, space, options, trials, folder)
+    return dry_run(trials) if options.dry_run else sweep(name, space, options, trials, folder)
 
 
 def narrowed(space: Space, argv: Sequence[str], config: RunConfig) -> Space:
@@ -178,13 +177,10 @@ class TrialsFailed(Exception):
 
 
 def bundles(trials: Sequence[Trial]) -> dict[str, list[dict[str, float]]]:
-    """What each trial asks of Ray, by folder name. Raises `UserError` on whatever could not run."""
+    """The resources that each trial requests of Ray, by folder name. Raises `UserError` on whatever could not run."""
     from raypref.clients import actors
 
-    wanted = {}
-    for trial, inputs in prepared(trials):
-        wanted[trial.folder.name] = actors.bundles(trial.config, len(inputs.sizes))
-    return wanted
+    return {trial.folder.name: actors.bundles(trial.config, len(inputs.sizes)) for trial, inputs in prepared(trials)}
 
 
 def prepared(trials: Sequence[Trial]) -> Iterator[tuple[Trial, Inputs]]:
@@ -210,9 +206,9 @@ def check_cluster(wanted: Sequence[list[dict[str, float]]], folder: Path, to: Tr
     from raypref.clients import actors
 
     actors.start_ray()
-    for one in wanted:
-        actors.check_fits(one)
-    side_by_side = min(actors.at_once(one, actors.cluster(), len(wanted)) for one in wanted)
+    for requested in wanted:
+        actors.check_fits(requested)
+    side_by_side = min(actors.at_once(requested, actors.cluster(), len(wanted)) for requested in wanted)
     nodes = [node for node in ray.nodes() if node["Alive"]]
     where = f"{len(nodes)} node{'s' * (len(nodes) > 1)}"
     console.say(f"{len(wanted)} to run on {where}, {side_by_side} at a time")
@@ -245,15 +241,15 @@ def parent(to: Tracker | None, folder: Path, trials: Sequence[Trial]) -> Iterato
         children = {trial.mlflow["run_id"] for trial in trials if trial.mlflow.get("experiment") == to.experiment}
         tracking.close_stale(to.uri, to.experiment_id, children)
 
-    known = folder / "sweep.json"
-    held = checkpoint.read_json(known)["run_id"] if known.exists() else None
+    record = folder / "sweep.json"
+    run_id = checkpoint.read_json(record)["run_id"] if record.exists() else None
     flat = [flatten(to_dict(trial.config)) for trial in trials]
     params = {key: flat[0][key] for key in flat[0] if all(f[key] == flat[0][key] for f in flat)}
     params |= {f"search.{k}": str(list(dict.fromkeys(str(f[k]) for f in flat))) for k in flat[0] if k not in params}
     tags = {"raypref.folder": str(folder)}
     close()
-    with tracking.Run(to.uri, to.experiment_id, f"sweep {folder.name}", params, tags, run_id=held) as run:
-        checkpoint.write_json(known, {"uri": to.uri, "experiment": to.experiment, "run_id": run.id})
+    with tracking.Run(to.uri, to.experiment_id, f"sweep {folder.name}", params, tags, run_id=run_id) as run:
+        checkpoint.write_json(record, {"uri": to.uri, "experiment": to.experiment, "run_id": run.id})
         try:
             yield run
         finally:
@@ -279,7 +275,7 @@ def execute(
     from ray import tune
 
     for logger in ("ray.tune", "ray.train", "ray.air"):
-        logging.getLogger(logger).setLevel(logging.CRITICAL)  # a failed trial is told below, in a line
+        logging.getLogger(logger).setLevel(logging.CRITICAL)  # a failed trial is reported below, in a line
     by_name = {trial.folder.name: trial for trial in missing}
 
     class Lines(tune.Callback):
@@ -365,8 +361,8 @@ def conclude(trials: Sequence[Trial], failures: Mapping[str, str], folder: Path,
     for trial in finished(trials, folder):
         result = checkpoint.read_json(trial.folder / "result.json")
         runs.append((trial.settings, result))
-        held = (ranking.last(result, fold, metric) for fold in ("validation", "test"))
-        scores.append(ranking.Score(trial.settings, trial.config.seed, *held))
+        values = (ranking.last(result, fold, metric) for fold in ("validation", "test"))
+        scores.append(ranking.Score(trial.settings, trial.config.seed, *values))
     lines = ranking.ranking(scores, metric)
     if lines:
         written = {
@@ -387,22 +383,22 @@ def conclude(trials: Sequence[Trial], failures: Mapping[str, str], folder: Path,
 def finished(trials: Sequence[Trial], folder: Path) -> list[Trial]:
     """Finished trials of these configurations, those with other seeds from earlier sweeps in the folder included."""
     settings = {dataclasses.replace(trial.config, seed=0).key: trial.settings for trial in trials}
-    found = []
+    order = list(settings)
+    done = []
     for path in sorted(folder.glob("*/result.json")):
         config = read_config(path.parent)
         key = dataclasses.replace(config, seed=0).key
         if key in settings:
-            found.append(Trial(config, path.parent, settings[key]))
-    order = list(settings)
-    return sorted(found, key=lambda t: (order.index(dataclasses.replace(t.config, seed=0).key), t.config.seed))
+            done.append((order.index(key), config.seed, Trial(config, path.parent, settings[key])))
+    return [trial for _, _, trial in sorted(done, key=lambda entry: entry[:2])]
 
 
-def forecast(trials: Sequence[Trial]) -> int:
-    """What `--dry-run` says."""
+def dry_run(trials: Sequence[Trial]) -> int:
+    """Print what the trials would take, for `--dry-run`."""
     import torch
 
     from raypref.clients import actors
-    from raypref.experiment import forecast as costing
+    from raypref.experiment import forecast
 
     missing = [trial for trial in trials if not trial.finished]
     configurations = len({dataclasses.replace(trial.config, seed=0).key for trial in trials})
@@ -413,35 +409,36 @@ def forecast(trials: Sequence[Trial]) -> int:
     if not missing:
         return 0
     machine = {"CPU": float(os.cpu_count() or 1), "GPU": float(torch.cuda.device_count())}
-    costs = costing.Costs()
-    runs, asked = [], []
+    costs = forecast.Costs()
+    runs, requests = [], []
     for trial, inputs in prepared(missing):
         if not runs and (machine["GPU"] or not trial.config.clients.gpus_per_actor):
-            costs = costing.measure(inputs)
-        runs.append(costing.rehearse(inputs, costs))
-        asked.append(actors.bundles(trial.config, len(inputs.sizes)))
+            costs = forecast.measure(inputs)
+        runs.append(forecast.predict(inputs, costs))
+        requests.append(actors.bundles(trial.config, len(inputs.sizes)))
 
-    most = max(len(one) - 1 for one in asked)
-    share = ", ".join(f"{n:g} {kind}" for kind, n in asked[0][-1].items())
-    fitting = min(actors.at_once(one, [machine], len(missing)) for one in asked)
+    client_actors = [len(bundles) - 1 for bundles in requests]
+    share = ", ".join(f"{n:g} {kind}" for kind, n in requests[0][-1].items())
+    fitting = min(actors.at_once(bundles, [machine], len(missing)) for bundles in requests)
     console.say(
-        f"each asks for {asked[0][0]['CPU']:g} CPU for its server and {share} for each client actor "
-        f"({span([len(one) - 1 for one in asked], '{:.0f}')}); {fitting} at a time fit on this machine "
+        f"each asks for {requests[0][0]['CPU']:g} CPU for its server and {share} for each client actor "
+        f"({span(client_actors, '{:.0f}')}); {fitting} at a time fit on this machine "
         f"({machine['CPU']:g} CPU, {machine['GPU']:g} GPU)"
     )
     up, down = ([getattr(run.used, name) / 1e6 for run in runs] for name in ("bytes_up", "bytes_down"))
-    each = [(u / max(run.rounds, 1), d / max(run.rounds, 1)) for u, d, run in zip(up, down, runs, strict=True)]
+    rounds = [max(run.rounds, 1) for run in runs]
+    round_up, round_down = ([mb / n for mb, n in zip(total, rounds, strict=True)] for total in (up, down))
     console.say(
         f"parameters: {span([run.width for run in runs], '{:,.0f}')} trainable (D); state of an algorithm "
         f"{span([run.state / 1e6 for run in runs])} MB\n"
-        f"bytes: a round {span([u for u, _ in each])} MB up and {span([d for _, d in each])} MB down, "
+        f"bytes: a round {span(round_up)} MB up and {span(round_down)} MB down, "
         f"a trial {span(up)} and {span(down)}, together {sum(up):,.1f} and {sum(down):,.1f}"
     )
-    if costs == costing.Costs():
+    if costs == forecast.Costs():
         console.say("hours and memory: not known, for there is no GPU here to time a step on")
         return 0
     process, actor = costs.process / 1e9, costs.actor / 1e9
-    memory = 2 * process + most * actor
+    memory = 2 * process + max(client_actors) * actor
     console.say(
         f"memory: {actor:.2f} GB a client actor, {process:.2f} GB a server and as much for the trial's function; so "
         f"{memory:.1f} GB a trial, {max(fitting, 1) * memory:.1f} GB for {max(fitting, 1)} at a time"

@@ -80,7 +80,7 @@ def start_in_child(config, folder) -> int:
     child = os.fork()
     if child == 0:
         try:
-            experiment.run(config, folder, say=lambda text: None, adapters=False)
+            experiment.run(config, folder, adapters=False)
         finally:
             os._exit(0)
     return child

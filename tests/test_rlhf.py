@@ -58,7 +58,7 @@ def test_a_policy_is_trained_answered_and_judged(made):
 def test_mlflow_has_it_beneath_its_stage_1_run(made):
     here, _stage1, _policy = made
     uri = f"sqlite:///{here / 'mlflow.db'}"
-    runs, _ = tracking.held(uri, ["fedvpa_gp"])
+    runs, _ = tracking.search(uri, ["fedvpa_gp"])
     (first,) = [r for r in runs if "raypref.key" in r.tags]
     (second,) = [r for r in runs if "raypref.policy" in r.tags]
     assert second.tags["mlflow.parentRunId"] == first.id and second.status == "FINISHED"
@@ -84,7 +84,7 @@ def test_clients_without_a_known_group_are_all_in_one_section(tmp_path):
     checkpoint.write_json(tmp_path / "judgements" / "style.json", {"sections": [section, section | {"unseen": True}]})
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     with tracking.Run(uri, tracking.prepare(uri, "own"), "policy", {}) as track:
-        publish.publish_judgements(tmp_path, track)
+        publish.publish_judgements(tmp_path, track, ["style"])
         assert track.last_step("win_rate/style/all") == track.last_step("win_rate/style/unseen all") == 0
     checkpoint.write_json(tmp_path / "judgements" / "gpt.json", {"sections": [section]})
     with tracking.Run(uri, "", "", {}, run_id=track.id) as again:

@@ -10,8 +10,8 @@ import numpy as np
 from raypref.algorithms.base import Algorithm, Metrics, State, loss_metrics
 from raypref.clients.protocol import Clients
 from raypref.data.federation import members
-from raypref.server.aggregation import combine, size_weights
-from raypref.server.sampling import group_debiased_sample, uniform_sample
+from raypref.rounds.aggregation import combine, size_weights
+from raypref.rounds.sampling import group_debiased_sample, uniform_sample
 from raypref.tools.errors import UserError
 from raypref.tools.rng import stream
 

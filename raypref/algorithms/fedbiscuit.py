@@ -15,8 +15,8 @@ from raypref.algorithms.base import Algorithm, Metrics, State, loss_metrics
 from raypref.algorithms.experts import ExpertsConfig, check_experts
 from raypref.algorithms.fedavg import check_cohort, uniform_cohort
 from raypref.clients.protocol import Clients
-from raypref.server.aggregation import combine, residual_weights, size_weights, uniform_weights
-from raypref.server.clustering import balance, lowest_loss
+from raypref.rounds.aggregation import combine, residual_weights, size_weights, uniform_weights
+from raypref.rounds.clustering import balance, lowest_loss
 from raypref.tools.errors import UserError
 from raypref.tools.lazy import torch
 

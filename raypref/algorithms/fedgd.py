@@ -18,9 +18,9 @@ from raypref.algorithms.fedavg import check_cohort, check_groups_known
 from raypref.clients.protocol import Clients
 from raypref.config.fields import setting
 from raypref.data.federation import members
-from raypref.server.aggregation import combine, group_weights, hierarchical_weights, uniform_weights
-from raypref.server.clustering import lowest_loss, random_assignment, reindex
-from raypref.server.sampling import group_debiased_sample
+from raypref.rounds.aggregation import combine, group_weights, hierarchical_weights, uniform_weights
+from raypref.rounds.clustering import lowest_loss, random_assignment, reindex
+from raypref.rounds.sampling import group_debiased_sample
 from raypref.tools.errors import UserError
 from raypref.tools.lazy import torch
 from raypref.tools.rng import stream

@@ -29,8 +29,8 @@ from raypref.objectives.variational import (
     orthonormal_loss,
     pull_loss,
 )
-from raypref.server.aggregation import combine, uniform_weights
-from raypref.server.clustering import kmeans, match_labels, strays
+from raypref.rounds.aggregation import combine, uniform_weights
+from raypref.rounds.clustering import kmeans, match_labels, strays
 from raypref.tools.errors import UserError
 from raypref.tools.lazy import torch
 from raypref.tools.rng import stream

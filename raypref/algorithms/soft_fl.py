@@ -18,8 +18,8 @@ from raypref.clients.protocol import Clients
 from raypref.config import registry
 from raypref.config.fields import setting
 from raypref.models.layout import orthogonal_init
-from raypref.server.aggregation import combine
-from raypref.server.clustering import soft_weights
+from raypref.rounds.aggregation import combine
+from raypref.rounds.clustering import soft_weights
 from raypref.tools.errors import UserError
 from raypref.tools.lazy import torch
 

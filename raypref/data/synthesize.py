@@ -24,8 +24,8 @@ from raypref.config import DataConfig, UserError, nearest
 from raypref.data import sources
 from raypref.data.readers import READERS, explained, lines, suffix
 from raypref.data.rows import Losses, Unusable, columns_of, shortened
-from raypref.endpoints.asking import Again, Asking, address, ask_all
 from raypref.endpoints.client import Client, Estimate, Service, check, cost, estimate
+from raypref.endpoints.retries import Again, Retries, address, ask_all
 from raypref.endpoints.store import Store
 from raypref.tools import console
 
@@ -236,8 +236,8 @@ def ask_for(tasks: Sequence[Task], client: Client, store: Store, args: Synthesiz
             raise Again("an empty text")
         store.add(task, answer)
 
-    asking = Asking[Task](ask, args.attempts, args.backoff)
-    failed = ask_all(tasks, asking, args.concurrency, client.url, "responses", len(store.answers))
+    retries = Retries[Task](ask, args.attempts, args.backoff)
+    failed = ask_all(tasks, retries, args.concurrency, client.url, "responses", len(store.answers))
     return {prompt: why for (prompt, *_), why in failed.items()}
 
 

@@ -1,6 +1,6 @@
-"""The one client of OpenAI-compatible endpoints: whom to ask and at what price, a request, and what is an answer.
+"""The one client of OpenAI-compatible endpoints: model, price, requests, and what counts as an answer.
 
-The retries of the `openai` library are off: what an error means, and when to ask again, `raypref.endpoints.asking`
+The retries of the `openai` library are off: what an error means, and when to ask again, `raypref.endpoints.retries`
 decides. The library is imported late, as --help needs none of it.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from raypref.config import UserError
-from raypref.endpoints.asking import Again, Refused, fault
+from raypref.endpoints.retries import Again, Refused, fault
 
 MODEL = "gpt-4o-mini"
 """The papers' judge and writer (S1 D.2, S2 2.3)."""
@@ -23,7 +23,7 @@ PRICES = (0.15, 0.60)
 
 @dataclass(frozen=True, kw_only=True)
 class Service:
-    """What every command that asks an endpoint lets people choose."""
+    """Options of every command that sends requests to an endpoint."""
 
     model: str = MODEL
     """Who answers (S1 D.2 and S2 2.3: gpt-4o-mini)."""
@@ -42,8 +42,7 @@ class Service:
 
 
 def check(service: Service, **least: float) -> None:
-    """`UserError` where a number of the service, or of its fields named here with the `least` that they may be, is out
-    of range."""
+    """`UserError` where a number of the service is out of range; least: lowest values of further fields, by name."""
     for name, lowest in {**least, "attempts": 1, "backoff": 0, "price_in": 0, "price_out": 0}.items():
         if not lowest <= (number := getattr(service, name)) < float("inf"):
             raise UserError(f"--{name.replace('_', '-')} is {number}; it must be at least {lowest}")
@@ -52,13 +51,13 @@ def check(service: Service, **least: float) -> None:
 
 
 def cost(tokens_in: float, tokens_out: float, service: Service) -> float:
-    """USD."""
+    """The price in USD of so many tokens read and written."""
     return (tokens_in * service.price_in + tokens_out * service.price_out) / 1e6
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Tokens that requests may take, read and written, and USD, at most."""
+    """The most tokens that requests may read and write, and their price in USD."""
 
     tokens_in: float
     tokens_out: int
@@ -74,14 +73,15 @@ class Estimate:
 
 
 def estimate(characters: Iterable[int], max_tokens: int, service: Service) -> Estimate:
-    """Of requests of so many characters each: a quarter of them in tokens, 12 for the frame, `max_tokens` written."""
-    each = [12 + number / 4 for number in characters]
-    return Estimate(sum(each), len(each) * max_tokens, cost(sum(each), len(each) * max_tokens, service))
+    """Estimate requests of so many characters each: a token for 4 of them, 12 for the frame, `max_tokens` written."""
+    read = [12 + number / 4 for number in characters]
+    written = len(read) * max_tokens
+    return Estimate(sum(read), written, cost(sum(read), written, service))
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back, and what it took."""
+    """The text of an answer, and the tokens that it took."""
 
     text: str
     finish: str = ""
@@ -99,8 +99,8 @@ def text_of(content: Any) -> str:
     return text.rpartition("</think>")[2].strip()  # some templates open the block in the prompt
 
 
-def answer(response: Any, url: str, max_tokens: int, asked: str = "") -> Answer:
-    """The answer in a response of status 200, of httpx.
+def answer(response: Any, url: str, max_tokens: int, purpose: str = "") -> Answer:
+    """The answer in a response (of httpx) with status 200; purpose: what the request was for, for messages.
 
     Raises `Again` for what is no chat completion, `Refused` where --max-tokens left no room for an answer, and for an
     error in the place of an answer what `fault` makes of it.
@@ -112,7 +112,7 @@ def answer(response: Any, url: str, max_tokens: int, asked: str = "") -> Answer:
             raise Again("it answers with HTML; OPENAI_BASE_URL should end in /v1 and be an API's") from None
         raise Again("an answer that is not JSON") from None
     if isinstance(body, dict) and body.get("error") and not body.get("choices"):
-        raise fault(response, url, asked)
+        raise fault(response, url, purpose)
     try:
         choice, usage = body["choices"][0], body.get("usage") or {}
         text, finish = text_of(choice["message"].get("content")), str(choice.get("finish_reason") or "")
@@ -127,10 +127,10 @@ def answer(response: Any, url: str, max_tokens: int, asked: str = "") -> Answer:
 
 
 class Client:
-    """Asks for chat completions, from any number of threads."""
+    """Requests chat completions, from any number of threads."""
 
     def __init__(self, base: str, key: str, service: Service, max_tokens: int, temperature: float) -> None:
-        """base, key: of `raypref.endpoints.asking.address`. Raises `UserError` where no connection can be set up."""
+        """base, key: of `raypref.endpoints.retries.address`. Raises `UserError` where no connection can be set up."""
         import openai
 
         self.url = base + "/chat/completions"
@@ -151,10 +151,10 @@ class Client:
         # Whoever has no key sends none, not even a made-up one.
         self._headers: Any = {} if key else {"Authorization": openai.Omit()}
 
-    def ask(self, messages: Sequence[Mapping[str, str]], asked: str = "") -> Answer:
-        """One answer. asked: for what, as an error tells it.
+    def ask(self, messages: Sequence[Mapping[str, str]], purpose: str = "") -> Answer:
+        """Request one answer; purpose: what it is for, for messages.
 
-        Raises `Again` for what may pass, `Refused` for what is this request's alone, or `UserError`.
+        Raises `Again` for an error that may pass, `Refused` for one of this request alone, or `UserError`.
         """
         import openai
 
@@ -166,7 +166,7 @@ class Client:
             cause = error.__cause__ or error
             raise Again(f"no connection ({type(cause).__name__}: {' '.join(str(cause).split())})") from None
         except openai.APIStatusError as error:
-            raise fault(error.response, self.url, asked) from None
+            raise fault(error.response, self.url, purpose) from None
         except UnicodeEncodeError:
             raise Refused("it holds half a character, which cannot be sent") from None
-        return answer(response, self.url, self._max_tokens, asked)
+        return answer(response, self.url, self._max_tokens, purpose)

@@ -1,4 +1,4 @@
-"""The one store of paid answers: a file of JSON lines that whatever ends a command leaves whole."""
+"""The one store of paid answers: a file of JSON lines that stays readable whatever ends a command."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from raypref.tools.checkpoint import claim
 Settings = Mapping[str, Any] | None
 Fields = tuple[str, ...]
 Key = tuple[Any, ...]
-"""What an answer is known by: one value for each field of the store's keys."""
+"""Identifies an answer: one value for each field of the store's keys."""
 
 
 class Store:
-    """Answers by key, a line each, on the disk when `add` returns; for any thread.
+    """Answers by key, in a file with a line each, for any number of threads.
 
-    A store whose answers have `settings` in common begins with a line of them, and one process at a time writes it. Of
-    one without, the keys say all; any number of processes share it, as a line is one write.
+    A store whose answers have `settings` in common begins with a line of them, and one process at a time writes it.
+    Without settings the keys say all, and any number of processes share it, as a line is one write.
     """
 
     def __init__(self, path: Path, fields: Fields, flag: str, settings: Settings = None, write: bool = True) -> None:
-        """fields: of a key. flag: what names another place, for messages. write: else nothing is made or changed.
+        """fields: of a key. flag: the option that gives another file, for messages. write: False changes nothing.
 
         Raises `UserError` for a file that cannot be used, that another process writes, or of other settings.
         """
         self.path = path
         self.answers: dict[Key, Answer] = {}
         self.dropped = 0
-        """Lines that hold no answer, such as one that a kill has cut."""
+        """Lines without an answer, such as one that a kill has cut."""
         self._fields, self._alone = fields, settings is not None
         self._lock = threading.Lock()
         self._file: IO[bytes] | None = None
@@ -48,16 +48,16 @@ class Store:
         except OSError as error:
             how = "written" if write else "read"
             raise UserError(f"{path}: cannot be {how} ({error.strerror}); give another {flag}") from error
-        whole = content.rfind(b"\n") + 1
-        begun = self._read(content[:whole])
-        self.dropped += len(content) > whole
+        complete = content.rfind(b"\n") + 1  # bytes of complete lines
+        begun = self._read(content[:complete])
+        self.dropped += len(content) > complete
         if self.answers and settings is not None and begun != settings:
             old = begun or {}
             changed = [f"{key} {old.get(key)!r}, now {new!r}" for key, new in settings.items() if old.get(key) != new]
             raise UserError(f"{path} was begun with {'; '.join(changed)}; set it back, or give another {flag}")
-        if self._file and len(content) > whole:
+        if self._file and len(content) > complete:
             if self._alone:
-                self._file.truncate(whole)
+                self._file.truncate(complete)
             else:  # another process may have added to it since
                 self._file.write(b"\n")
         if self._file and settings is not None and begun != settings:
@@ -73,7 +73,7 @@ class Store:
             self._file.close()
 
     def _read(self, lines: bytes) -> Settings:
-        """Takes in the answers; the settings, if there are any."""
+        """Add the answers of these lines; returns the settings, if there are any."""
         begun = None
         for line in lines.splitlines():
             try:
@@ -91,7 +91,7 @@ class Store:
         return begun
 
     def add(self, key: Key, answer: Answer) -> None:
-        """On the disk when it returns. For any thread."""
+        """Store an answer; it is on the disk when this returns."""
         with self._lock:
             self._write({**dict(zip(self._fields, key, strict=True)), **vars(answer)})
             self.answers[key] = answer

@@ -1,6 +1,6 @@
-"""A run without its work: what it will send, hold and take, by the algorithm's own rounds over clients that only count.
+"""Predicts a run's bytes, time and memory: the algorithm's own rounds, over clients that only count what they would do.
 
-So a forecast repeats no method's arithmetic and holds for every algorithm. Only `measure` computes anything.
+So a forecast repeats no method's arithmetic and is right for every algorithm. Only `measure` trains anything.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ METRICS = tuple(metrics(torch.zeros(1, 2)))
 
 @dataclass(frozen=True)
 class Costs:
-    """What `measure` found on this machine."""
+    """Times and sizes that `measure` measured on this machine."""
 
     step: float = 0.0
     """Seconds of one client's optimizer step, stacked as in a round."""
     comparison: float = 0.0
-    """Seconds to judge one comparison with one row."""
+    """Seconds to evaluate one comparison with one row."""
     process: int = 0
     """Bytes of memory of a process with the libraries and the data, but no base: a server."""
     actor: int = 0
-    """Bytes, at the most, of a process that trained and judged: a client actor."""
+    """Bytes, at the most, of a process that trained and evaluated: a client actor."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,8 @@ class Forecast:
     """Bytes of the algorithm's state, saved after every round."""
 
 
-class Counting(Pool):
-    """Clients that return their rows as they came, judge everything 0, and add up what the work would have cost."""
+class CountingClients(Pool):
+    """Clients that return their rows unchanged, evaluate everything as 0, and add up what the work would have cost."""
 
     def __init__(self, inputs: Inputs, costs: Costs) -> None:
         super().__init__(inputs)
@@ -84,11 +84,11 @@ class Counting(Pool):
         self.half: type[ClientHalf] = registry.algorithm(self.config.algorithm).client
 
     def start(self) -> Tensor:
-        """Of this layout, which is no real base's: what a run starts from would not fit it."""
+        """A row of this layout, which is no real base's: what a run starts from would not fit it."""
         return initial_row(self.layout, self.config.seed)
 
     def call(self, worker: int, work: Work) -> tuple[int, float, Any]:
-        """(worker, seconds, result)"""
+        """(worker, seconds that the work would take, result)."""
         match work:
             case Train():
                 n, steps = len(work.clients), self.config.federation.local_steps
@@ -103,13 +103,13 @@ class Counting(Pool):
                 pooled = PooledStack(work.rows, work.moments, np.zeros(n))
                 return worker, n * (work.end - work.begin) * self.costs.step, pooled
             case Evaluate():
-                judged = len(work.rows) * self._comparisons(work.clients, work.fold)
+                comparisons = len(work.rows) * self._comparisons(work.clients, work.fold)
                 values = {name: np.zeros((len(work.rows), len(work.clients))) for name in METRICS}
-                return worker, judged * self.costs.comparison, values
+                return worker, comparisons * self.costs.comparison, values
             case Personalize():
                 n, marks = len(work.clients), self.config.personalization.marks
-                judged = len(marks) * sum(self._comparisons(work.clients, fold) for fold in EVALUATED)
-                seconds = n * marks[-1] * self.costs.step + judged * self.costs.comparison
+                comparisons = len(marks) * sum(self._comparisons(work.clients, fold) for fold in EVALUATED)
+                seconds = n * marks[-1] * self.costs.step + comparisons * self.costs.comparison
                 return worker, seconds, Personalized(work.clients, work.rows, {}, [np.zeros(0)] * n, {}, {})
             case WeightNorms():
                 return worker, 0.0, {segment.name.rpartition(".")[0]: 1.0 for segment in self.layout.segments}
@@ -128,14 +128,14 @@ class Counting(Pool):
 
 def check(inputs: Inputs) -> None:
     """Raises `UserError` where the algorithm's configuration does not fit the clients, or a start the base."""
-    counting = Counting(inputs, Costs())
-    Pool.start(counting)
-    participants, _ = parted(counting)
+    clients = CountingClients(inputs, Costs())
+    Pool.start(clients)
+    participants, _ = parted(clients)
     registry.algorithm(inputs.config.algorithm)(inputs.config, participants)
 
 
-def rehearse(inputs: Inputs, costs: Costs) -> Forecast:
-    """Go through the whole run; raises `UserError` as `check` does."""
+def predict(inputs: Inputs, costs: Costs) -> Forecast:
+    """What a run will take, by going through all of it; raises `UserError` as `check` does."""
     # Bytes are linear in the width of a row, so two narrow rows tell those of a wide one, and cost nothing. They are
     # wide enough for K orthogonal adapters (Soft-FL).
     r = inputs.config.model.lora_r
@@ -152,7 +152,7 @@ def rehearse(inputs: Inputs, costs: Costs) -> Forecast:
 def _narrow(inputs: Inputs, costs: Costs, segment: Segment) -> Forecast:
     """The run with rows of one segment, step by step as in `raypref.experiment.loop.records`."""
     layout = Layout((segment,))
-    clients = Counting(dataclasses.replace(inputs, layout=layout), costs)
+    clients = CountingClients(dataclasses.replace(inputs, layout=layout), costs)
     participants, newcomers = parted(clients)
     algorithm = registry.algorithm(inputs.config.algorithm)(inputs.config, participants)
     state = algorithm.init()
@@ -163,8 +163,8 @@ def _narrow(inputs: Inputs, costs: Costs, segment: Segment) -> Forecast:
     for stack in clients.stacks():
         clients.personalize(stack, torch.zeros(len(stack), layout.width))
     tensors, _ = checkpoint.take_apart(state)
-    held = sum(t.nbytes for t in tensors.values())
-    return Forecast(layout.width, used.rounds, used, clients.seconds, held)
+    size = sum(t.nbytes for t in tensors.values())
+    return Forecast(layout.width, used.rounds, used, clients.seconds, size)
 
 
 def measure(inputs: Inputs) -> Costs:
@@ -187,6 +187,6 @@ def measure(inputs: Inputs) -> Costs:
 
 
 def _peak() -> int:
-    """Most bytes that this process has held so far."""
-    held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return held if sys.platform == "darwin" else 1024 * held
+    """Most bytes of memory that this process has had so far."""
+    size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return size if sys.platform == "darwin" else 1024 * size

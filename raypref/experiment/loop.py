@@ -31,11 +31,12 @@ from raypref.experiment.publish import publish
 from raypref.models.selector import load_tokenizer, pad_id
 from raypref.objectives.base import row_layout
 from raypref.storage import results
+from raypref.tools import console
 
 
 @dataclass(frozen=True)
 class Started:
-    """Before anything is trained, or at a resume."""
+    """The run is about to train its first round, or the first after a resume."""
 
     state: State
     rounds: int
@@ -44,13 +45,13 @@ class Started:
 
 @dataclass(frozen=True)
 class RoundDone:
-    """After each communication round."""
+    """A communication round is done."""
 
     state: State
     metrics: dict[str, float]
     used: Usage
     latent: dict[str, np.ndarray] | None = None
-    """Where it is due: the clients' posteriors, and `prototypes` where clients are pulled to them."""
+    """The clients' posteriors where they are due, and `prototypes` where clients are pulled to them."""
 
 
 @dataclass(frozen=True)
@@ -66,16 +67,16 @@ Record = Started | RoundDone | PersonalizationStarts | Personalized
 
 @dataclass(frozen=True)
 class Saved:
-    """Where an interrupted run stands."""
+    """How far an interrupted run has come."""
 
     state: State | None = None
     used: Usage = dataclasses.field(default_factory=Usage)
     personalized: frozenset[int] = frozenset()
-    """Clients that are done."""
+    """Clients whose personalization is done."""
 
 
 def check(config: RunConfig) -> None:
-    """What can be said before data and base are read: raises `UserError`."""
+    """Check the configuration before data and base are read; raises `UserError`."""
     validate(config)
     if trains_together(config):
         if config.clients.backend != "ray":
@@ -105,7 +106,7 @@ def prepare(config: RunConfig) -> Inputs:
 
 
 def prepare_like(inputs: Inputs, config: RunConfig) -> Inputs:
-    """`prepare` for a configuration of the same data and base, without reading them again where it words them alike."""
+    """`prepare` for a configuration of the same data and base, which are read again only for another encoding."""
     one, other = (registry.objective(c.objective).encoding(c) for c in (inputs.config, config))
     if one != other:
         return prepare(config)
@@ -116,7 +117,7 @@ def prepare_like(inputs: Inputs, config: RunConfig) -> Inputs:
 
 
 def records(inputs: Inputs, saved: Saved) -> Iterator[Record]:
-    """The run: communication rounds, the initialization, personalization of every client stack by stack."""
+    """Compute a run: communication rounds, the initialization, then every client's personalization, by stacks."""
     with contextlib.closing(connect(inputs)) as clients:
         participants, newcomers = parted(clients)
         algorithm: Algorithm = registry.algorithm(inputs.config.algorithm)(inputs.config, participants)
@@ -142,7 +143,7 @@ def records(inputs: Inputs, saved: Saved) -> Iterator[Record]:
 def shown_posteriors(
     inputs: Inputs, algorithm: Algorithm, state: State, clients: Clients
 ) -> dict[str, np.ndarray] | None:
-    """What people are shown of the latent space after a round, where the objective has one and asks for it."""
+    """The clients' posteriors after a round, where the objective has a latent space and shows it this round."""
     every = registry.objective(inputs.config.objective).posterior_every(inputs.config)
     if not every or (state.round % every and state.round not in (1, algorithm.rounds)):
         return None
@@ -187,7 +188,6 @@ def run(
     *,
     track: Any | None = None,
     bar: Callable[[int, str, int], Any] | None = None,
-    say: Callable[[str], None] = print,
     adapters: bool = True,
     inputs: Inputs | None = None,
 ) -> dict[str, Any]:
@@ -201,18 +201,24 @@ def run(
     if not store.finished:
         inputs = inputs or prepare(config)
         for note in inputs.data.notes:
-            say(f"note: {note}")
+            console.say(f"note: {note}")
         state, used, personalized = store.resume(inputs.data.digest)
         saved = Saved(state, used, frozenset(personalized))
         if track and state is not None:  # what a kill -9 kept from being tracked
-            known = track.last_step("train/loss")
+            last_tracked = track.last_step("train/loss")
             for line in store.lines():
-                if line["round"] > known and "metrics" in line:
+                if line["round"] > last_tracked and "metrics" in line:
                     track.metrics(line["metrics"], step=line["round"])
         if config.clients.backend == "ray":
             n = inputs.placement.workers
-            say(f"starting Ray: a server actor and {n} client actor{'s' * (n > 1)}")
-        with Shown(bar, config.method) as shown:
+            console.say(f"starting Ray: a server actor and {n} client actor{'s' * (n > 1)}")
+        with contextlib.ExitStack() as stack:
+            progress: Any = None
+
+            def next_bar(total: int, what: str, done: int) -> Any:
+                stack.close()
+                return stack.enter_context(bar(total, f"{config.method} {what}", done)) if bar and total else None
+
             last = time.monotonic()
             for record in stream(inputs, saved):
                 seconds, last = time.monotonic() - last, time.monotonic()
@@ -220,45 +226,24 @@ def run(
                     case Started():
                         store.started(record.state)
                         what = "blocks of steps" if store.algorithm.pooled else "rounds"
-                        shown.next(record.rounds, what, record.state.round)
+                        progress = next_bar(record.rounds, what, record.state.round)
                     case RoundDone():
                         store.round(record.state, record.metrics, record.used, seconds, record.latent)
-                        shown.advance(1, f"loss {record.metrics['train/loss']:.3f}")
+                        if progress:
+                            progress.advance(1, f"loss {record.metrics['train/loss']:.3f}")
                         if track:
                             track.metrics(record.metrics, step=record.state.round)
                     case PersonalizationStarts():
                         store.initialization(record.initialization)
-                        shown.next(len(inputs.sizes), "personalization", len(saved.personalized))
+                        progress = next_bar(len(inputs.sizes), "personalization", len(saved.personalized))
                     case Personalized():
                         store.personalized(record, seconds)
-                        shown.advance(len(record.clients))
+                        if progress:
+                            progress.advance(len(record.clients))
         result = store.finish(inputs.data, inputs.layout)
         for doubt in results.doubts(result):
-            say(f"warning: {doubt}")
+            console.say(f"warning: {doubt}")
         if adapters:
             store.export(inputs.layout, inputs.data.ids)
     publish(store, track)
     return store.result()
-
-
-class Shown:
-    """One progress bar after another, or none."""
-
-    def __init__(self, bar: Callable[[int, str, int], Any] | None, label: str) -> None:
-        self.bar, self.label, self.stack = bar, label, contextlib.ExitStack()
-        self.current: Any = None
-
-    def __enter__(self) -> Shown:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.stack.__exit__(*error)  # type: ignore[arg-type]
-
-    def next(self, total: int, what: str, done: int) -> None:
-        self.stack.close()
-        wanted = self.bar is not None and total > 0
-        self.current = self.stack.enter_context(self.bar(total, f"{self.label} {what}", done)) if wanted else None
-
-    def advance(self, n: int, note: str = "") -> None:
-        if self.current is not None:
-            self.current.advance(n, note)

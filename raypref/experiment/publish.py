@@ -1,4 +1,4 @@
-"""What a finished run leaves for people: tables, figures, and all of it in MLflow."""
+"""Writes what people look at of a finished run: tables and figures in its folder, and all of it in MLflow."""
 
 from __future__ import annotations
 
@@ -21,9 +21,11 @@ from raypref.tools import checkpoint
 
 
 def publish(store: Store, track: Any | None = None) -> None:
-    """Write `table.md`, `results.csv`, `curve.png`, for methods that group clients `groups.json` and `groups.png`, for
-    those with a latent space `latent.png` into the run's folder; log them, the metrics at every mark and the adapters
-    where there are any."""
+    """Write a finished run's tables and figures into its folder; track them, its metrics and its adapters.
+
+    They are `table.md`, `results.csv` and `curve.png`; for methods that group clients `groups.json` and `groups.png`;
+    for those with a latent space `latent.png`.
+    """
     result, folder = store.result(), store.folder
     seen, _ = seen_and_unseen(result)
     checkpoint.write_bytes(folder / "table.md", report.markdown([result]).encode())
@@ -40,14 +42,14 @@ def publish(store: Store, track: Any | None = None) -> None:
         latent_figures.latent_figure([(run_name(result), run)], seen["groups"], folder / "latent.png")
     if track is None:
         return
-    for step, values in [*enumerate_marks(result), *diagnosed(result)]:
+    for step, values in [*mark_metrics(result), *diagnostic_metrics(result)]:
         track.metrics(values, step=step)
     totals = {name: float(result[name]) for name in ("rounds", "client_steps", "bytes_up", "bytes_down")}
     if result["ari"] is not None:
         totals["groups/ari"] = float(result["ari"])
+    totals |= {f"parameters/{name}": float(count) for name, count in result.get("parameters", {}).items()}
     track.metrics(totals, step=0)
-    track.metrics({f"parameters/{name}": float(count) for name, count in result.get("parameters", {}).items()}, step=0)
-    for size, values in probed(seen):
+    for size, values in probe_metrics(seen):
         track.metrics(values, step=size)
     files = ("config.json", "result.json", "table.md", "results.csv", "curve.png", "groups.json", "groups.png")
     for name in (*files, "latent.npz", "latent.png"):
@@ -57,14 +59,16 @@ def publish(store: Store, track: Any | None = None) -> None:
         track.artifacts(folder / "adapters", "adapters")
 
 
-def publish_judgements(folder: Path, track: Any, made: Collection[str] | None = None) -> None:
-    """All judgements of a policy as one artifact, `judgements.json`, by judge; win rates and reward scores of those
-    just `made` (None: of all) as metrics, each judgement of a judge at a step of its own."""
+def publish_judgements(folder: Path, track: Any, made: Collection[str]) -> None:
+    """Track all judgements of a policy as one artifact, `judgements.json`, by judge.
+
+    Win rates and reward scores by the judges in `made` become metrics, each judgement at a step of its own.
+    """
     judgements = {path.stem: checkpoint.read_json(path) for path in sorted((folder / "judgements").glob("*.json"))}
     if not judgements:
         return
     checkpoint.write_json(folder / "judgements.json", judgements)
-    for judge in judgements if made is None else made:
+    for judge in made:
         values = {}
         for section in judgements[judge]["sections"]:
             where = f"{judge}/{'unseen ' * section['unseen']}{section['axis'] or ALL}"
@@ -76,12 +80,12 @@ def publish_judgements(folder: Path, track: Any, made: Collection[str] | None = 
 
 
 def metric_name(words: str) -> str:
-    """With what MLflow allows in the name of a metric only."""
+    """The words with `_` for every character that MLflow does not allow in the name of a metric."""
     return re.sub(r"[^\w\-./ :]", "_", words)
 
 
-def enumerate_marks(result: dict[str, Any]) -> list[tuple[int, dict[str, float]]]:
-    """(local steps t, mean over clients of every metric on both held-out folds) at each mark; the unseen ones apart."""
+def mark_metrics(result: dict[str, Any]) -> list[tuple[int, dict[str, float]]]:
+    """(local steps t, means over clients of every metric on both held-out folds) at each mark; unseen clients apart."""
     return [
         (
             mark,
@@ -97,9 +101,11 @@ def enumerate_marks(result: dict[str, Any]) -> list[tuple[int, dict[str, float]]
     ]
 
 
-def probed(result: dict[str, Any]) -> list[tuple[int, dict[str, float]]]:
-    """(context pairs, mean test accuracy over clients with z inferred from so many, and of what each client would reach
-    alone) before any local step; under 0, what the printed form seems to reach when z sees the judged pair."""
+def probe_metrics(result: dict[str, Any]) -> list[tuple[int, dict[str, float]]]:
+    """(context pairs, mean test accuracies over clients with z inferred from so many, and of each client alone).
+
+    All are before any local step. Under 0: the accuracy that leaks where the printed form's z sees the test pair.
+    """
     probes = result.get("probes", {})  # not in those of earlier versions
     values = []
     for i, size in enumerate(context_marks(flatten(result["config"])) if probes else ()):
@@ -110,9 +116,11 @@ def probed(result: dict[str, Any]) -> list[tuple[int, dict[str, float]]]:
     return values
 
 
-def diagnosed(result: dict[str, Any]) -> list[tuple[int, dict[str, float]]]:
-    """(local steps t, numbers of S2's diagnostics): P^t on both sets at every mark where 0 is one of them, gradient
-    quotient, margins and headroom at each diagnosed one. What nobody has is left out."""
+def diagnostic_metrics(result: dict[str, Any]) -> list[tuple[int, dict[str, float]]]:
+    """(local steps t, numbers of S2's diagnostics), without those that are nan.
+
+    P^t on both sets at every mark where 0 is one of them; gradient quotient, margins, headroom at each diagnosed one.
+    """
     result, _ = seen_and_unseen(result)
     at_marks: list[tuple[int, dict[str, float]]] = []
     if 0 in result["marks"]:
@@ -126,14 +134,14 @@ def diagnosed(result: dict[str, Any]) -> list[tuple[int, dict[str, float]]]:
 
 
 def tables_of(results: Sequence[dict[str, Any]]) -> list[tables.Table]:
-    """The tables that a command shows of its runs beside their own, as far as these runs fill them."""
+    """The tables to show after these runs, beside that of their accuracies, as far as the runs fill them."""
     runs = [FinishedRun(str(i), 0, flatten(result["config"]), result) for i, result in enumerate(results)]
     items = [drawing(runs) for drawing in drawings.drawings().values() if drawing.after_run]
     return [item.content for item in items if isinstance(item.content, tables.Table)]
 
 
-def compare(results: Sequence[dict[str, Any]], folder: Path) -> Path:
-    """`comparison.md` and `comparison.png` of several runs in one folder; returns the figure's path."""
+def write_comparison(results: Sequence[dict[str, Any]], folder: Path) -> Path:
+    """Write `comparison.md` and `comparison.png` of several runs into one folder; returns the figure's path."""
     parts = [report.markdown(results), *map(tables.markdown, tables_of(results))]
     checkpoint.write_bytes(folder / "comparison.md", "\n".join(parts).encode())
     report.curve_figure(results, folder / "comparison.png")

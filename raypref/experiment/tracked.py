@@ -1,14 +1,15 @@
-"""A run inside its MLflow run."""
+"""A run inside its MLflow run; `mlflow.json` in the run's folder says where that is and whether it is done."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from raypref.config import RunConfig, flatten, to_dict
-from raypref.tools import checkpoint, console
+from raypref.tools import checkpoint
 from raypref.tools.folders import working_folder
 
 if TYPE_CHECKING:
@@ -27,11 +28,42 @@ class Tracker:
 
 
 def tracker(experiment: str) -> Tracker:
-    """Makes the database and the experiment where they are missing; only in the process where the command was typed."""
+    """Make the MLflow experiment where it is missing; call it only in the process where the command was typed."""
     from raypref.storage import tracking
 
     uri = tracking.tracking_uri(working_folder())
     return Tracker(uri, experiment, tracking.prepare(uri, experiment))
+
+
+def mlflow_record(folder: Path) -> dict[str, Any]:
+    """`uri`, `experiment` and `run_id` of a folder's MLflow run, and `done` once all is tracked; {} without a run."""
+    path = folder / "mlflow.json"
+    return checkpoint.read_json(path) if path.exists() else {}
+
+
+@contextlib.contextmanager
+def mlflow_run(
+    config: RunConfig,
+    folder: Path,
+    to: Tracker | None,
+    label: str,
+    tags: Mapping[str, str],
+    parent: str | None = None,
+) -> Iterator[Any | None]:
+    """The folder's MLflow run, open inside and done afterwards; None where nothing is tracked, or all is already."""
+    record = mlflow_record(folder)
+    if to is None or record.get("done"):
+        yield None
+        return
+
+    from raypref.storage import tracking
+
+    params, tags = flatten(to_dict(config)), {**tags, "raypref.folder": str(folder)}
+    with tracking.Run(to.uri, to.experiment_id, label, params, tags, parent, record.get("run_id")) as run:
+        record = {"uri": to.uri, "experiment": to.experiment, "run_id": run.id}
+        checkpoint.write_json(folder / "mlflow.json", record)
+        yield run
+    checkpoint.write_json(folder / "mlflow.json", record | {"done": True})
 
 
 def tracked(
@@ -45,22 +77,9 @@ def tracked(
     tags: Mapping[str, str] | None = None,
     inputs: Inputs | None = None,
 ) -> dict[str, Any]:
-    """One run inside its MLflow run (none: untracked), which a resume continues; returns the result."""
-    from raypref.experiment import loop as experiment
+    """Run, or finish, the configuration inside its MLflow run, which a resume continues; returns the result."""
+    from raypref.experiment import loop
 
-    known = folder / "mlflow.json"
-    held = checkpoint.read_json(known) if known.exists() else {}
-    if to is None or held.get("done"):
-        return experiment.run(config, folder, bar=bar, say=console.say, adapters=adapters, inputs=inputs)
-
-    from raypref.storage import tracking
-
-    label = label or f"{config.method} seed {config.seed}"
-    params = flatten(to_dict(config))
-    tags = {"raypref.key": config.key, "raypref.folder": str(folder), **(tags or {})}
-    with tracking.Run(to.uri, to.experiment_id, label, params, tags, to.parent, held.get("run_id")) as track:
-        held = {"uri": to.uri, "experiment": to.experiment, "run_id": track.id}
-        checkpoint.write_json(known, held)
-        result = experiment.run(config, folder, track=track, bar=bar, say=console.say, adapters=adapters, inputs=inputs)
-    checkpoint.write_json(known, held | {"done": True})
-    return result
+    label, tags = label or f"{config.method} seed {config.seed}", {"raypref.key": config.key, **(tags or {})}
+    with mlflow_run(config, folder, to, label, tags, to.parent if to else None) as track:
+        return loop.run(config, folder, track=track, bar=bar, adapters=adapters, inputs=inputs)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from raypref.config import UserError
-from raypref.endpoints.asking import Asking, address, ask_all
 from raypref.endpoints.client import MODEL, PRICES, Answer, Client, Service, check, cost, estimate
+from raypref.endpoints.retries import Retries, address, ask_all
 from raypref.endpoints.store import Store
 from raypref.judges import win_rate
 from raypref.judges.judgement import Judgement, file_name, spent
@@ -138,13 +138,13 @@ def ask(questions: Sequence[str], options: Endpoint, readable: Callable[[str], b
         if missing and not options.dry_run:
             address()  # where a key is needed
             client = Client(url, secret, options, options.max_tokens, TEMPERATURE)
-            asking = Asking[str](
+            retries = Retries[str](
                 lambda question: store.add(key_of[question], client.ask([{"role": "user", "content": question}])),
                 options.attempts,
                 options.backoff,
                 options.per_minute,
             )
-            failed = ask_all(missing, asking, options.threads, client.url, "answers", len(key_of) - len(missing))
+            failed = ask_all(missing, retries, options.threads, client.url, "answers", len(key_of) - len(missing))
     answers = {q: store.answers[k] for q, k in key_of.items() if k in store.answers and q not in failed}
     return Asked(answers, failed, len(missing), len(key_of) - len(missing), url)
 

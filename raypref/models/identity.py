@@ -1,4 +1,4 @@
-"""Which base a run was trained on: adapters and z mean nothing on another one, whatever its folder is called."""
+"""Identifies the base that a run was trained on: adapters and z mean nothing on another one, whatever its folder."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ BEGINNING = 1 << 20
 
 
 def base_identity(base: str) -> str:
-    """Twelve hex digits, from the architecture, the tokenizer, and size and beginning of every weight file.
+    """Twelve hex digits of a base: its architecture, its tokenizer, and size and beginning of every weight file.
 
-    The same for a hub id, its local copy, and wherever that lies. Raises `UserError` where there is no such base.
+    The same for a hub id and any local copy of it. Raises `UserError` where there is no such base.
     """
     architecture = load_architecture(base).to_dict()
-    told = hashlib.sha256(json.dumps({k: architecture.get(k) for k in SHAPE}, sort_keys=True).encode())
+    digest = hashlib.sha256(json.dumps({k: architecture.get(k) for k in SHAPE}, sort_keys=True).encode())
     for path in _files(base_path(base)):
-        told.update(str(path.stat().st_size).encode())
+        digest.update(str(path.stat().st_size).encode())
         with open(path, "rb") as file:
-            told.update(file.read(BEGINNING))
-    return told.hexdigest()[:12]
+            digest.update(file.read(BEGINNING))
+    return digest.hexdigest()[:12]
 
 
 SHAPE = (
@@ -34,23 +34,25 @@ SHAPE = (
 )
 
 
-def check_base(base: str, known: str, run: str) -> str:
-    """The identity of `base`. Raises `UserError` where `run` was trained on another one, whose identity is `known`
-    (empty: of an earlier version, which did not keep it)."""
-    found = base_identity(base)
-    if known and found != known:
+def check_base(base: str, trained_on: str, run: str) -> str:
+    """The identity of `base`; raises `UserError` where `run` was trained on one of another identity.
+
+    trained_on: that identity; empty for runs of an earlier version, which did not save it.
+    """
+    identity = base_identity(base)
+    if trained_on and identity != trained_on:
         raise UserError(
             f"{run} was trained on another base than {base!r}; its adapters mean nothing there: give --base the one it "
             "was trained on (a folder or a hub id)"
         )
-    return found
+    return identity
 
 
 def same_base(name: str, base: str) -> bool | None:
-    """Whether an adapter's word for its base, a folder or a hub id, means `base`; None where it cannot be known.
+    """Whether the name of an adapter's base, a folder or a hub id, means `base`; None where that cannot be known.
 
-    By name; else by identity, where both are on this machine (nothing is fetched). Two hub ids of which one is not here
-    are two bases; a folder of another machine may be any.
+    They are compared by name, or by identity where both are on this machine (nothing is fetched). Two hub ids of which
+    one is not on it are two bases; a folder of another machine may hold any.
     """
     path = base_path(base)
     if name in (base, path):
@@ -71,8 +73,8 @@ def _on_this_machine(word: str) -> str | None:
 
     folder = Path(base_path(word) if word == "embedded" else word).expanduser()
     if _is_hub_id(word):
-        known = try_to_load_from_cache(word, "config.json")
-        folder = Path(known).parent if isinstance(known, str) else folder
+        cached = try_to_load_from_cache(word, "config.json")
+        folder = Path(cached).parent if isinstance(cached, str) else folder
     return str(folder) if (folder / "config.json").exists() and any(folder.glob("*.safetensors")) else None
 
 
@@ -80,19 +82,18 @@ def _files(path: str) -> Iterator[Path]:
     """The tokenizer's and the weights' files of a folder or a hub id, as far as they are there."""
     from transformers.utils import cached_file
 
-    def there(name: str) -> Path | None:
+    def local(name: str) -> Path | None:
         try:
-            found = cached_file(path, name, _raise_exceptions_for_missing_entries=False)
+            file = cached_file(path, name, _raise_exceptions_for_missing_entries=False)
         except OSError:
             return None
-        return None if found is None else Path(found)
+        return None if file is None else Path(file)
 
-    index = there("model.safetensors.index.json")
+    index = local("model.safetensors.index.json")
     try:
         shards = sorted(set(json.loads(index.read_text())["weight_map"].values())) if index else ["model.safetensors"]
     except (ValueError, KeyError) as error:
         raise UserError(f"{index}: names no weight files ({error}); copy or fetch the base again") from error
     for name in ("tokenizer.json", *shards):
-        file = there(name)
-        if file is not None:
+        if file := local(name):
             yield file

@@ -1,7 +1,7 @@
 """Trainable parameters are a row: one flat float32 vector of named segments, whatever the client trains.
 
 A cohort is a matrix [n, D], K experts are [K, D]; every aggregation of both papers is then a matrix product
-(`raypref.server.aggregation`).
+(`raypref.rounds.aggregation`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 BESIDE = "latent."
-"""What the names of segments begin with that are no part of the LoRA adapter."""
+"""Prefix of the names of segments that are no part of the LoRA adapter."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def lora_layout(modules: Iterable[tuple[str, int, int]], r: int) -> Layout:
 
 
 def initial_row(layout: Layout, seed: int, *coordinates: int) -> Tensor:
-    """[D] every segment at its start: LoRA as in PEFT (A uniform, B zero), latent modules as S1 has them."""
+    """[D] a new row: LoRA as in PEFT (A uniform, B zero), latent modules as S1 starts them."""
     generator = torch_stream(seed, "lora_init", *coordinates)
     parts = []
     for segment in layout.segments:

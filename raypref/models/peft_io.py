@@ -40,8 +40,11 @@ MERGE = "merge it into its base with PEFT (`merge_and_unload`) and give the resu
 
 
 def export_peft(folder: Path, row: Tensor, layout: Layout, config: ModelConfig) -> None:
-    """Write row [D] so that `PeftModel.from_pretrained(base, folder)` gives the same logits: of a variational selector
-    those before z, of which PEFT then warns. A row without LoRA leaves `latent.safetensors` only."""
+    """Write row [D] as a PEFT folder: `PeftModel.from_pretrained(base, folder)` gives the same logits.
+
+    Of a variational selector these are the logits before z, of which PEFT warns. A row without LoRA is only
+    `latent.safetensors`.
+    """
     from peft import LoraConfig
     from safetensors.torch import save_file
 

@@ -59,13 +59,13 @@ class Responses:
     ids: Tensor
     """int64 [B, L], padded on the right."""
     spans: Tensor
-    """int64 [B, 2] where each response lies in tokens, what ended it included."""
+    """int64 [B, 2] start and end of each response in tokens, its end token or stop word included."""
     texts: list[str]
-    """[B] without what ended them."""
+    """[B] without end token and stop word."""
 
 
 class Policy:
-    """π(y | x, z) for rows of its layout."""
+    """π(y | x, z): generates responses, and gives their log-probabilities, for any row of its layout."""
 
     def __init__(self, selector: Selector, tokenizer: Any, config: RunConfig, d: int) -> None:
         """d: the width of z; 0: a policy without one."""
@@ -115,17 +115,18 @@ class Policy:
         seed: int,
         synced: bool = False,
     ) -> Responses:
-        """A response to each prompt; row None: by the frozen base. z: [B, d], or None. The draws depend on `seed`
-        and on what is in the batch. Prompts that leave no room for `max_new_tokens` lose text from the left.
+        """Sample a response to each prompt; row None: by the frozen base. z: [B, d], or None.
 
-        synced: all processes generate together, so that none stops before the others (ZeRO 3).
+        The draws depend on `seed` and on the other prompts of the batch. Prompts that leave no room for
+        `max_new_tokens` lose text from the left. synced: all processes generate together, so that none stops before the
+        others (ZeRO 3).
         """
         stems = [self.ask(prompt, sampling.max_new_tokens) for prompt in prompts]
         width, pad, device = max(map(len, stems)), self.selector.pad, self.selector.device
         ids = torch.full((len(stems), width), pad, dtype=torch.int64)
         mask = torch.zeros_like(ids)
-        for i, own in enumerate(stems):  # on the left, so that all responses begin at one place
-            ids[i, width - len(own) :], mask[i, width - len(own) :] = torch.tensor(own), 1
+        for i, stem in enumerate(stems):  # on the left, so that all responses begin at one place
+            ids[i, width - len(stem) :], mask[i, width - len(stem) :] = torch.tensor(stem), 1
         devices = [torch.cuda.current_device()] if device == "cuda" else []
         stops = [text for text in (self.asks.end, self.asks.stop) if text]
         with contextlib.nullcontext() if row is None else self.bound(row, z), torch.random.fork_rng(devices):
@@ -145,7 +146,7 @@ class Policy:
         return self._responses(stems, out)
 
     def ask(self, prompt: str, room: int) -> list[int]:
-        """The tokens that a response follows, at most `max_length` less `room` for it."""
+        """The tokens of a prompt in its template, at most `max_length` less `room` for the response."""
         text, (start, end) = ask(self.template, prompt)
         encoding = self.tokenizer(text, return_offsets_mapping=True)
         ids, characters = encoding["input_ids"], encoding["offset_mapping"]
@@ -156,19 +157,19 @@ class Policy:
         return ids
 
     def _responses(self, stems: Sequence[list[int]], out: Tensor) -> Responses:
-        end = self.tokenizer.eos_token_id
         rows, spans, texts = [], [], []
-        for prompt, drawn in zip(stems, out.tolist(), strict=True):
-            own, text = self._cut(drawn, end)
-            rows.append(torch.tensor([*prompt, *own]))
-            spans.append((len(prompt), len(prompt) + len(own)))
+        for stem, drawn in zip(stems, out.tolist(), strict=True):
+            response, text = self._cut(drawn)
+            rows.append(torch.tensor([*stem, *response]))
+            spans.append((len(stem), len(stem) + len(response)))
             texts.append(text)
         ids = nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=self.selector.pad)
         device = self.selector.device
         return Responses(ids.to(device), torch.tensor(spans, device=device), texts)
 
-    def _cut(self, drawn: list[int], end: int | None) -> tuple[list[int], str]:
-        """A sampled response up to and with what ends it, and its text."""
+    def _cut(self, drawn: list[int]) -> tuple[list[int], str]:
+        """A sampled response up to and with its end token or stop word, and its text."""
+        end = self.tokenizer.eos_token_id
         if end is not None and end in drawn:
             drawn = drawn[: drawn.index(end) + 1]
         text = self.tokenizer.decode(drawn, skip_special_tokens=True)

@@ -1,4 +1,4 @@
-"""Folds of token sequences through a base in batches: what objectives compute from, and all they know of clients."""
+"""Reads clients' folds of token sequences through the base in batches; objectives reach data only through it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from raypref.models.selector import Selector
 
 
 class Reader:
-    """A base, and the tokens of the clients that share it."""
+    """A selector, and the tokens of the clients that share it."""
 
     def __init__(self, selector: Selector, clients: Mapping[int, EncodedClient], eval_batch: int) -> None:
         """eval_batch: sequences in one evaluation pass, over all folds that are read together."""
@@ -31,8 +31,10 @@ class Reader:
     def passes(
         self, folds: Sequence[EncodedFold], most: int | None = None
     ) -> Iterator[tuple[list[np.ndarray], Tensor, Tensor, Tensor]]:
-        """Every sequence of each fold once, in batches of similar length with at most `most` sequences a fold: which
-        they are [n], ids [n, b, L], lengths and which are valid [n, b]."""
+        """Every sequence of each fold once, in batches of similar length with at most `most` sequences a fold.
+
+        Yields the sequences' numbers [n], and their ids [n, b, L], lengths and validity [n, b].
+        """
         orders = [np.argsort(-fold.lengths, kind="stable") for fold in folds]
         fitting = self.eval_batch // len(folds)
         size = max(1, fitting if most is None else min(most, fitting))
@@ -54,7 +56,7 @@ class Reader:
         return self.tensor(ids), self.tensor(lengths), self.tensor(valid)
 
     def spans(self, folds: Sequence[EncodedFold], parts: Sequence[np.ndarray], ids: Tensor) -> Tensor:
-        """Where responses lie in sequences parts[i] of fold i, beside their ids [n, b, L]: [n, b, 4 or 2]."""
+        """[n, b, 4 or 2] starts and ends of responses in sequences parts[i] of fold i, beside their ids [n, b, L]."""
         spans = torch.ones(*ids.shape[:2], folds[0].spans.shape[1], dtype=torch.int64)
         for i, (fold, part) in enumerate(zip(folds, parts, strict=True)):
             spans[i, : len(part)] = torch.from_numpy(fold.spans[part].astype(np.int64))

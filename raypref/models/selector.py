@@ -21,10 +21,10 @@ from raypref.config import ModelConfig, UserError
 from raypref.models.layout import Layout, lora_layout
 
 LOGITS = 1 << 28
-"""Logits over the whole vocabulary that are held at once: 1 GiB. A large vocabulary has as many in 1,800 tokens."""
+"""Most logits over the whole vocabulary in memory at once: 1 GiB. A large vocabulary has as many in 1,800 tokens."""
 
 ARCHITECTURES = ("qwen2", "llama", "gemma", "gemma2")
-"""`model_type`s whose head is known to `choice_logits` and tested against the full logits."""
+"""`model_type`s whose head `choice_logits` computes as the model itself does, as tests say."""
 
 
 class StackedLoRA(nn.Module):
@@ -63,17 +63,16 @@ class Dropout:
     def __call__(self, x: Tensor) -> Tensor:
         n, (rows, length, width) = len(self.generators), x.shape
         mask = x.new_zeros(n, rows // n, length, width)
-        for i, (generator, (b, own)) in enumerate(zip(self.generators, self.shapes, strict=True)):
-            draw = torch.rand(b, own, width, generator=generator, device=x.device)
-            mask[i, :b, :own] = (draw >= self.p).to(x.dtype) / (1.0 - self.p)
+        for i, (generator, (b, tokens)) in enumerate(zip(self.generators, self.shapes, strict=True)):
+            draw = torch.rand(b, tokens, width, generator=generator, device=x.device)
+            mask[i, :b, :tokens] = (draw >= self.p).to(x.dtype) / (1.0 - self.p)
         return x * mask.view_as(x)
 
 
 class Selector:
-    """A frozen base with its tokenizer, choice tokens and row layout."""
+    """A frozen base with its choice tokens and row layout."""
 
     def __init__(self, model: Any, choice_ids: tuple[int, ...], pad: int, config: ModelConfig, device: str) -> None:
-        self.config = config
         self.device = device
         self.pad = pad
         self.model = model.to(device).requires_grad_(False).eval()
@@ -81,10 +80,9 @@ class Selector:
         # Copies: where ZeRO 3 partitions the base, a parameter is there only inside its own module's call.
         self.choice_weight = head.weight[ids].clone()
         self.choice_bias = None if head.bias is None else head.bias[ids].clone()
-        self.scale = config.lora_alpha / config.lora_r
         self.modules: dict[str, StackedLoRA] = {}
         for name, parent, child, linear in _targets(self.model.model, config.lora_targets):
-            wrapped = StackedLoRA(linear, self.scale)
+            wrapped = StackedLoRA(linear, config.lora_alpha / config.lora_r)
             setattr(parent, child, wrapped)
             self.modules[name] = wrapped
         sizes = ((name, m.linear.in_features, m.linear.out_features) for name, m in self.modules.items())
@@ -155,14 +153,14 @@ class Selector:
         most = max(1, LOGITS // int(self.model.config.vocab_size))
         parts = list(zip(hidden[inside].split(most), targets[inside].split(most), strict=True))
         if len(parts) == 1:
-            told = [self._token_log_probs(*parts[0])]
+            log_probs = self._token_log_probs(*parts[0])
         else:  # each part's logits are made again in the backward pass
-            told = [checkpoint(self._token_log_probs, *part, use_reentrant=False) for part in parts]
-        own = torch.cat(told)
-        return own.new_zeros(len(limits)).index_add(0, inside.nonzero()[:, 0], own).view(ids.shape[:2])
+            log_probs = torch.cat([checkpoint(self._token_log_probs, *part, use_reentrant=False) for part in parts])
+        sums = log_probs.new_zeros(len(limits)).index_add(0, inside.nonzero()[:, 0], log_probs)
+        return sums.view(ids.shape[:2])
 
     def _token_log_probs(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """[T, H], [T] -> [T] each target's own log-probability."""
+        """[T, H], [T] -> [T] each target's log-probability."""
         return torch.log_softmax(self.full_head(hidden), dim=-1).gather(-1, targets[:, None])[:, 0]
 
     def full_head(self, hidden: Tensor) -> Tensor:
@@ -187,19 +185,19 @@ class Selector:
 
 def _targets(body: nn.Module, targets: tuple[str, ...]) -> list[tuple[str, nn.Module, str, nn.Linear]]:
     """(name, parent, child, linear) of every adapted module in the model's order; `UserError` where one is missing."""
-    found = []
+    modules = []
     for name, module in body.named_modules():
         parent, _, child = name.rpartition(".")
         if child in targets and isinstance(module, nn.Linear):
-            found.append((name, body.get_submodule(parent), child, module))
-    missing = [t for t in targets if not any(child == t for _, _, child, _ in found)]
+            modules.append((name, body.get_submodule(parent), child, module))
+    missing = [t for t in targets if not any(child == t for _, _, child, _ in modules)]
     if missing:
         raise UserError(f"the base has no linear modules named {', '.join(missing)}; set model.lora-targets to its own")
-    return found
+    return modules
 
 
 def base_path(base: str) -> str:
-    """The folder or hub id that `model.base` means, as of `model_path`."""
+    """The folder or hub id of `model.base`; see `model_path`."""
     if base == "embedded":
         from raypref.models.embedded import PATH
 
@@ -208,7 +206,7 @@ def base_path(base: str) -> str:
 
 
 def model_path(word: str, field: str) -> str:
-    """A folder, or else a hub id. Raises `UserError` for what can only be a folder and is none, after `field`."""
+    """The folder or hub id that a person has typed; `UserError`, which begins with `field`, for a missing folder."""
     if not word.startswith((".", "/", "~")) and word.count("/") < 2:
         return word
     path = Path(word).expanduser()
@@ -251,7 +249,7 @@ def load_architecture(base: str) -> Any:
 
 @functools.lru_cache(maxsize=8)  # a sweep asks for each trial
 def base_layout(config: ModelConfig) -> Layout:
-    """The row layout, from the architecture alone: no weight is read."""
+    """The row layout of LoRA on this base, from its architecture alone: no weight is read."""
     from transformers import AutoModelForCausalLM
 
     with torch.device("meta"):
@@ -260,25 +258,21 @@ def base_layout(config: ModelConfig) -> Layout:
     return lora_layout(((name, m.in_features, m.out_features) for name, _, _, m in linears), config.lora_r)
 
 
-def load_model(config: ModelConfig) -> Any:
-    """The frozen causal LM. Raises `UserError` on an unknown architecture or a missing model."""
+def load_selector(config: ModelConfig, choice_ids: tuple[int, ...], pad: int, device: str = "cpu") -> Selector:
+    """A selector of the base, ready on `device`. Raises `UserError` on an unknown architecture or a missing model."""
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
     load_architecture(config.base)
     try:
-        return AutoModelForCausalLM.from_pretrained(base_path(config.base), dtype=getattr(torch, config.dtype))
+        model = AutoModelForCausalLM.from_pretrained(base_path(config.base), dtype=getattr(torch, config.dtype))
     except (OSError, ValueError, SafetensorError) as error:
         raise _not_loaded("cannot load", config.base, error) from error
-
-
-def load_selector(config: ModelConfig, choice_ids: tuple[int, ...], pad: int, device: str = "cpu") -> Selector:
-    """A ready selector on `device`."""
-    return Selector(load_model(config), choice_ids, pad, config, device)
+    return Selector(model, choice_ids, pad, config, device)
 
 
 def pad_id(tokenizer: Any) -> int:
-    """Any valid id will do for right padding; the tokenizer's own where it has one."""
+    """The token id to pad with on the right: the tokenizer's own where it has one, else any that is valid."""
     return next((i for i in (tokenizer.pad_token_id, tokenizer.eos_token_id) if i is not None), 0)
 
 

@@ -18,18 +18,21 @@ FILE = "responses.jsonl"
 
 
 def answer(task: Task, policy: Policy, row: Tensor, together: bool = False) -> list[dict[str, object]]:
-    """One entry a test prompt: `prompt`, `client`, `group`, `unseen`, `ours` and `theirs`. Both are drawn alike
-    (`rlhf.temperature`, `rlhf.top_p`), each with a seed of its own."""
+    """Answer every test prompt twice, by the trained policy (`ours`) and by the frozen base (`theirs`).
+
+    One entry a prompt: `prompt`, `client`, `group`, `unseen`, `ours` and `theirs`. Both answers are drawn with the same
+    `rlhf.temperature` and `rlhf.top_p`, each with a seed of its own.
+    """
     r, sampling = task.config.rlhf, Sampling.of(task.config)
     entries: list[dict[str, object]] = []
     for start in range(0, len(task.test.texts), r.generation_batch):
         prompts = task.test.texts[start : start + r.generation_batch]
         clients = task.test.client[start : start + r.generation_batch]
         z = None if task.z is None else torch.from_numpy(task.z[clients]).to(row)
-        texts = [
-            policy.generate(who, prompts, given, sampling, draw(task, side, start), together).texts
-            for side, (who, given) in enumerate(((row, z), (None, None)))
-        ]
+        texts = []
+        for side, (which_row, which_z) in enumerate(((row, z), (None, None))):
+            seed = int(stream(task.config.seed, "answer", side, start).integers(2**31))
+            texts.append(policy.generate(which_row, prompts, which_z, sampling, seed, together).texts)
         for prompt, c, ours, theirs in zip(prompts, clients.tolist(), *texts, strict=True):
             entries.append(
                 {
@@ -44,11 +47,7 @@ def answer(task: Task, policy: Policy, row: Tensor, together: bool = False) -> l
     return entries
 
 
-def draw(task: Task, side: int, start: int) -> int:
-    return int(stream(task.config.seed, "answer", side, start).integers(2**31))
-
-
 def write(folder: Path, entries: list[dict[str, object]]) -> None:
-    """`responses.jsonl`, whole or not at all."""
+    """Write `responses.jsonl`, all of it or nothing."""
     text = "".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries)
     checkpoint.write_bytes(folder / FILE, text.encode())

@@ -24,11 +24,13 @@ from raypref.models.selector import Dropout
 from raypref.tools import checkpoint
 
 FILE = "policy.safetensors"
-"""Replaced whole after each round: a kill in the middle of a save leaves the round before."""
+"""Replaced at one stroke after each round: a kill in the middle of a save leaves the round before."""
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 class Engine(Protocol):
+    """Trains one policy's row: passes with gradients, optimizer steps, saving and resuming."""
+
     together: bool
     """Whether processes must run every pass together."""
 
@@ -49,11 +51,11 @@ class Engine(Protocol):
         ...
 
     def save(self, folder: Path, round: int) -> None:
-        """`round` rounds are done; what an interrupt must not lose."""
+        """Save row and optimizer after `round` rounds, so that an interrupt loses none of them."""
         ...
 
     def restore(self, folder: Path) -> int:
-        """Rounds that `folder` holds, and goes on from; 0 for none."""
+        """Go on from what `folder` holds; the number of rounds done there, 0 without any."""
         ...
 
 
@@ -87,8 +89,8 @@ class Torch:
 
     def save(self, folder: Path, round: int) -> None:
         if self.share.rank == 0:
-            held = self.optimizer.state[self.row]
-            tensors = {"row": self.row, **{name: held[name] for name in ("step", *MOMENTS)}}
+            state = self.optimizer.state[self.row]
+            tensors = {"row": self.row, **{name: state[name] for name in ("step", *MOMENTS)}}
             checkpoint.save(folder / FILE, tensors, {"round": round})
 
     def restore(self, folder: Path) -> int:
@@ -103,7 +105,7 @@ class Torch:
 
 
 class Trained(nn.Module):
-    """What DeepSpeed is shown: the row, and beside it the frozen base, so that ZeRO 3 can partition that, too."""
+    """The module that DeepSpeed trains: the row, and the frozen base beside it, so that ZeRO 3 partitions that, too."""
 
     def __init__(self, policy: Policy, row: Tensor) -> None:
         super().__init__()
@@ -141,25 +143,25 @@ class DeepSpeed:
             "zero_optimization": {"stage": self.stage, "stage3_max_reuse_distance": 0},
         }
         self.linear = nn.functional.linear
-        with self._linear():
+        with self._zero_linear():
             self.engine, *_ = self.deepspeed.initialize(
                 args=at, model=module, optimizer=adamw(module.row, config), config=settings
             )
             self.linear = nn.functional.linear
 
     @contextlib.contextmanager
-    def _linear(self) -> Iterator[None]:
+    def _zero_linear(self) -> Iterator[None]:
         """Stage 3 puts a `linear` that keeps no gathered weights in the place of torch's, and leaves it there for
         whatever this process runs later, some of which it cannot do (forward-mode derivatives). Here it ends."""
-        own = nn.functional.linear
+        torch_linear = nn.functional.linear
         nn.functional.linear = self.linear
         try:
             yield
         finally:
-            nn.functional.linear = own
+            nn.functional.linear = torch_linear
 
     def log_probs(self, ids: Tensor, spans: Tensor, z: Tensor | None, dropout: Dropout | None) -> Tensor:
-        with self._linear():
+        with self._zero_linear():
             return self.engine(ids, spans, z, dropout)
 
     def backward(self, loss: Tensor) -> None:
@@ -175,11 +177,11 @@ class DeepSpeed:
             yield self.row.detach()
 
     def save(self, folder: Path, round: int) -> None:
-        (held,) = self.engine.optimizer.state.values()
-        moments = {name: self._whole(held[name]) for name in MOMENTS}
+        (state,) = self.engine.optimizer.state.values()
+        moments = {name: self._gather(state[name]) for name in MOMENTS}
         with self.gathered() as row:
             if self.rank == 0:
-                checkpoint.save(folder / FILE, {"row": row, "step": held["step"], **moments}, {"round": round})
+                checkpoint.save(folder / FILE, {"row": row, "step": state["step"], **moments}, {"round": round})
 
     def restore(self, folder: Path) -> int:
         if not (folder / FILE).exists():
@@ -188,18 +190,19 @@ class DeepSpeed:
         with self.deepspeed.zero.GatheredParameters([self.row], modifier_rank=0), torch.no_grad():
             self.row.copy_(tensors["row"])
         zero = self.engine.optimizer
-        own = {  # what the optimizer steps on, from which ZeRO then fills the row
+        partition = {  # what the optimizer steps on, from which ZeRO then fills the row
             0: lambda: self.row,
             1: lambda: zero.single_partition_of_fp32_groups[0],
             2: lambda: zero.single_partition_of_fp32_groups[0],
             3: lambda: zero.fp32_partitioned_groups_flat[0],
         }[self.stage]()
         with torch.no_grad():
-            own.copy_(self._part(tensors["row"], own))
-        zero.state[own] = {"step": tensors["step"], **{name: self._part(tensors[name], own) for name in MOMENTS}}
+            partition.copy_(self._part(tensors["row"], partition))
+        moments = {name: self._part(tensors[name], partition) for name in MOMENTS}
+        zero.state[partition] = {"step": tensors["step"], **moments}
         return int(values["round"])
 
-    def _whole(self, part: Tensor) -> Tensor:
+    def _gather(self, part: Tensor) -> Tensor:
         """[D] from each process's part."""
         parts = [part]
         if self.share.world > 1:
@@ -207,14 +210,15 @@ class DeepSpeed:
             torch.distributed.all_gather(parts, part)
         return torch.cat(parts)[: self.width]
 
-    def _part(self, whole: Tensor, like: Tensor) -> Tensor:
+    def _part(self, row: Tensor, like: Tensor) -> Tensor:
         """This process's part of [D]."""
         n = like.numel()
-        padded = nn.functional.pad(whole, (0, n * self.share.world - self.width)).to(like)
+        padded = nn.functional.pad(row, (0, n * self.share.world - self.width)).to(like)
         return padded[n * self.share.rank :][:n].clone()
 
 
 def adamw(row: Tensor, config: RunConfig) -> torch.optim.AdamW:
+    """The optimizer of either engine."""
     o = config.optim
     return torch.optim.AdamW([row], lr=config.rlhf.learning_rate, betas=o.betas, weight_decay=o.weight_decay)
 
@@ -255,7 +259,7 @@ def open_engine(policy: Policy, row: Tensor, config: RunConfig, share: Share) ->
 
 @contextlib.contextmanager
 def process_group(deepspeed: Any, device: str) -> Iterator[None]:
-    """Whoever started several processes has joined them; one alone is a group of its own here."""
+    """A process group for DeepSpeed: the one that several processes have joined, else one of this process alone."""
     if torch.distributed.is_initialized():
         yield
         return

@@ -18,8 +18,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from raypref.config import RunConfig, registry, to_dict
 from raypref.config.identity import policy_key
 from raypref.models.peft_io import export_peft
@@ -37,27 +35,30 @@ def follow(
     track: Any | None = None,
     advance: Callable[[str], None] = lambda note: None,
 ) -> dict[str, Any]:
-    """Train the policy, or finish what `folder` holds of it, and answer the test prompts; returns the result, which is
-    also in `folder/policy.json`. advance: called after each round with something short to show."""
+    """Train the policy, or finish what `folder` holds of it, and answer the test prompts.
+
+    Returns the result, which is also in `folder/policy.json`. advance: called after each round with a short note.
+    """
     if finished(folder):
         return checkpoint.read_json(folder / "policy.json")
     checkpoint.write_json(folder / "config.json", to_dict(task.config))
     began = last = time.monotonic()
 
-    def told(round: int, metrics: dict[str, float]) -> None:
+    def record(round: int, metrics: dict[str, float]) -> None:
         nonlocal last
         seconds, last = time.monotonic() - last, time.monotonic()
-        known = [line for line in lines(folder) if line["round"] < round]  # a round that ran again is written again
-        known.append({"round": round, "metrics": metrics, "seconds": round_to(seconds)})
-        checkpoint.write_bytes(folder / "rounds.jsonl", "".join(json.dumps(line) + "\n" for line in known).encode())
+        records = [line for line in lines(folder) if line["round"] < round]  # a round that ran again is written again
+        records.append({"round": round, "metrics": metrics, "seconds": milliseconds(seconds)})
+        checkpoint.write_bytes(folder / "rounds.jsonl", "".join(json.dumps(line) + "\n" for line in records).encode())
         if track is not None:
             track.metrics(metrics, step=round)
         advance(f"loss {metrics['train/loss']:.3f}")
 
-    job.run(task, folder, told)
-    held = lines(folder)
+    job.run(task, folder, record)
+    records = lines(folder)
     layout = layout_of(task.config)
-    export_peft(folder / "adapter", row_of(folder), layout, task.config.model)
+    row = checkpoint.load(folder / "row.safetensors")[0]["row"]
+    export_peft(folder / "adapter", row, layout, task.config.model)
     z = sum(s.size for s in layout.segments if s.name == Z_TO_EMBEDDING)
     result = {
         "algorithm": task.config.algorithm,
@@ -67,10 +68,13 @@ def follow(
         "prompts": {"train": len(task.train.texts), "test": len(task.test.texts)},
         "clients": len(task.ids),
         "parameters": {"adapter": layout.width - z, "z_to_embedding": z},
-        "rounds": len(held),
-        "steps": len(held) * task.config.rlhf.local_steps,
-        "metrics": held[-1]["metrics"] if held else {},
-        "seconds": {"rounds": sum(line["seconds"] for line in held), "last_start": round_to(time.monotonic() - began)},
+        "rounds": len(records),
+        "steps": len(records) * task.config.rlhf.local_steps,
+        "metrics": records[-1]["metrics"] if records else {},
+        "seconds": {
+            "rounds": sum(line["seconds"] for line in records),
+            "last_start": milliseconds(time.monotonic() - began),
+        },
     }
     checkpoint.write_json(folder / "policy.json", result)
     if track is not None:
@@ -81,26 +85,24 @@ def follow(
 
 
 def finished(folder: Path) -> bool:
-    """Whether stage 2 is done there; answers that are gone are written again."""
+    """Whether stage 2 is done in this folder: the result and the answers are there."""
     return (folder / "policy.json").exists() and (folder / RESPONSES).exists()
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
-    """A line a round so far."""
+    """The records of the rounds so far."""
     return checkpoint.read_lines(folder / "rounds.jsonl")
 
 
-def row_of(folder: Path) -> torch.Tensor:
-    """[D] a finished policy."""
-    return checkpoint.load(folder / "row.safetensors")[0]["row"]
-
-
-def round_to(seconds: float) -> float:
+def milliseconds(seconds: float) -> float:
+    """Rounded to the third decimal (`round` is a number of rounds here)."""
     return float(f"{seconds:.3f}")
 
 
 def configured(config: RunConfig, wanted: RunConfig) -> RunConfig:
-    """A stage-1 run's configuration with the sections of stage 2 that are wanted; how FedDPO's policy was trained
-    stands."""
+    """The stage-1 run's configuration with stage 2's sections `dpo` and `rlhf` of `wanted`.
+
+    Where stage 1 trained the policy itself (FedDPO), its own `dpo` stays.
+    """
     trained = registry.objective(config.objective).is_policy
     return dataclasses.replace(config, dpo=config.dpo if trained else wanted.dpo, rlhf=wanted.rlhf)

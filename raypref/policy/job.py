@@ -22,14 +22,14 @@ from raypref.policy.train import work
 RESTARTS = 3
 """Times that the processes start again where one has died; they go on from the last saved round."""
 
-Told = Callable[[int, dict[str, float]], None]
+Record = Callable[[int, dict[str, float]], None]
 
 
-def run(task: Task, folder: Path, told: Told) -> None:
+def run(task: Task, folder: Path, record: Record) -> None:
     """Train the policy in `folder`, or finish what it holds, and answer the test prompts.
 
-    told(round, metrics) is called here, while the job runs, and again for a round that had to run again. Raises
-    `UserError` where the job cannot be done as it is configured.
+    record(round, metrics) is called in this process after each round, and once more for a round that had to run again.
+    Raises `UserError` where the job cannot be done as it is configured.
     """
     r, folder = task.config.rlhf, folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
@@ -37,13 +37,13 @@ def run(task: Task, folder: Path, told: Told) -> None:
     config = override(task.config, {"clients.gpus_per_actor": r.gpus_per_worker})
     task = dataclasses.replace(task, config=config)
     if r.backend == "ray":
-        by_ray_train(task, folder, told)
+        by_ray_train(task, folder, record)
     else:
-        work(task, Share(0, 1), folder, told)
+        work(task, Share(0, 1), folder, record)
 
 
-def by_ray_train(task: Task, folder: Path, told: Told) -> None:
-    """By a `TorchTrainer` of `rlhf.workers` processes."""
+def by_ray_train(task: Task, folder: Path, record: Record) -> None:
+    """`run` in the `rlhf.workers` processes of a Ray `TorchTrainer`."""
     r = task.config.rlhf
     actors.start_ray()
     actors.check_fits([share_of(r)] * r.workers, "lower rlhf.workers or rlhf.{kind}s-per-worker")
@@ -51,7 +51,7 @@ def by_ray_train(task: Task, folder: Path, told: Told) -> None:
     post, trainer = Post.remote(), Trainer.remote()
     with tempfile.TemporaryDirectory(prefix=".ray-train-", dir=folder, ignore_cleanup_errors=True) as notes:
         try:
-            deliver(post, trainer.fit.remote([ray.put(task)], str(folder), notes, post), r.workers, told)
+            deliver(post, trainer.fit.remote([ray.put(task)], str(folder), notes, post), r.workers, record)
         except ray.exceptions.RayError as error:
             if dead := deaths(getattr(error, "cause", error)):
                 raise UserError(
@@ -63,20 +63,20 @@ def by_ray_train(task: Task, folder: Path, told: Told) -> None:
             # Whatever ends this one, the processes end with the trainer, who owns them. A kill is safe at any time,
             # even where Ray has handed on a result but not yet booked it; a cancel is not (see `clients.actors`).
             ray.kill(trainer)
-            ray.kill(post)  # the same holds for the letter that was still asked for
+            ray.kill(post)  # the same holds for the last call of `post.next`, which nobody waits for
 
 
-def deliver(post: Any, job: Any, workers: int, told: Told) -> None:
-    """Hand on what the processes say until the job is done; raises what it or they raised."""
+def deliver(post: Any, job: Any, workers: int, record: Record) -> None:
+    """Pass the processes' messages to `record` until the job is done; raises what the job or a process raised."""
     begun, letter = False, post.next.remote()
     while True:
         ready, _ = ray.wait([letter, job], timeout=None if begun else actors.PATIENCE)
         if letter in ready:
-            begun, said = True, ray.get(letter)
-            if isinstance(said, UserError):
-                raise said
-            if said is not None:
-                told(*said)
+            begun, message = True, ray.get(letter)
+            if isinstance(message, UserError):
+                raise message
+            if message is not None:
+                record(*message)
             ray.get(post.done.remote())
             letter = post.next.remote()
         elif job in ready:
@@ -87,28 +87,28 @@ def deliver(post: Any, job: Any, workers: int, told: Told) -> None:
 
 
 def share_of(r: RLHFConfig) -> dict[str, float]:
-    """What a process asks of Ray."""
+    """The resources that one training process requests from Ray."""
     return {"CPU": r.cpus_per_worker} | ({"GPU": r.gpus_per_worker} if r.gpus_per_worker else {})
 
 
 def deaths(error: Exception) -> list[str]:
-    """Why processes died, a line each, where that is what ended a job."""
+    """Why processes died, a line each; none where something else ended the job."""
     if isinstance(error, ray.exceptions.RayActorError):  # the trainer's own, or that of Ray Train's controller
         return [str(error).strip().splitlines()[0]]
     failures = getattr(error, "worker_failures", {}).values()  # Ray Train's, by rank
-    found = [getattr(failure, "health_check_failure", None) for failure in failures]
-    return [str(died).strip().splitlines()[0] for died in found if died]
+    causes = [getattr(failure, "health_check_failure", None) for failure in failures]
+    return [str(cause).strip().splitlines()[0] for cause in causes if cause]
 
 
 @ray.remote(num_cpus=0)
 class Post:
-    """From the processes to whoever started them, who may be on another node."""
+    """A queue of messages from the training processes to the process that started them, maybe on another node."""
 
     def __init__(self) -> None:
         self.letters: asyncio.Queue[Any] = asyncio.Queue()
 
-    async def tell(self, letter: Any) -> None:
-        """Returns when it has been dealt with."""
+    async def send(self, letter: Any) -> None:
+        """Returns when the message has been dealt with."""
         await self.letters.put(letter)
         await self.letters.join()
 
@@ -142,7 +142,7 @@ class Trainer:
 
 
 def train_share(config: dict[str, Any]) -> None:
-    """One process of the job; rank 0 speaks for all, but any may refuse."""
+    """What one process of the job runs; rank 0 sends the records, any process its `UserError`."""
     import ray.train.torch
 
     context, post = ray.train.get_context(), config["post"]
@@ -151,12 +151,12 @@ def train_share(config: dict[str, Any]) -> None:
     if task.config.rlhf.gpus_per_worker > 0:
         torch.cuda.set_device(ray.train.torch.get_device())
     if share.rank == 0:
-        ray.get(post.tell.remote(None))
+        ray.get(post.send.remote(None))
 
-    def told(round: int, metrics: dict[str, float]) -> None:
-        ray.get(post.tell.remote((round, metrics)))
+    def record(round: int, metrics: dict[str, float]) -> None:
+        ray.get(post.send.remote((round, metrics)))
 
     try:
-        work(task, share, Path(config["folder"]), told)
+        work(task, share, Path(config["folder"]), record)
     except UserError as error:
-        ray.get(post.tell.remote(error))  # it never returns: who gets this ends the job
+        ray.get(post.send.remote(error))  # never returns: whoever receives it ends the job

@@ -7,7 +7,7 @@ read here; a pair of responses has none.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,69 +18,48 @@ from raypref.data.federation import Pair
 from raypref.objectives.choice import pair_margins
 
 FILLER = Pair("a", "b", "c")
-"""Stands in for a pair that cannot be compared, so that every process judges equally many."""
+"""Stands in for a pair that cannot be compared, so that every process compares equally many."""
 
 
-class Labels(Protocol):
-    def __call__(
-        self, prompts: Sequence[str], first: Sequence[str], second: Sequence[str], z: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """B prompts, two responses to each, z [B, d] -> margins [B] and which are any use [B] bool: those where both
-        are there, differ, and fit `data.max_length`."""
-        ...
-
-
-class Compared:
-    """Pairs as comparisons, in the words that the selector was trained on."""
-
-    def __init__(self, worker: Worker, tokenizer: Any) -> None:
-        self.worker, self.tokenizer = worker, tokenizer
-
-    def encode(self, prompts: Sequence[str], first: Sequence[str], second: Sequence[str]) -> tuple[EncodedFold, Tensor]:
-        data, folds, fit = self.worker.config.data, [], []
-        for prompt, one, other in zip(prompts, first, second, strict=True):
-            fold = encode_pairs(
-                [Pair(prompt, one, other)] if one and other else [], self.tokenizer, data.template, data.max_length,
-                Counts(),
-            )  # fmt: skip
-            fit.append(fold.pairs == 1)
-            if not fit[-1]:
-                fold = encode_pairs([FILLER], self.tokenizer, data.template, data.max_length, Counts())
-            folds.append(fold)
-        return concatenate(folds), torch.tensor(fit)
-
-
-class Given(Compared):
-    """The variational selector given z."""
-
-    def __init__(self, worker: Worker, tokenizer: Any, row: Tensor) -> None:
-        """row [D] of the stage-1 layout."""
-        super().__init__(worker, tokenizer)
-        self.row = row.to(worker.device)
-
-    @torch.no_grad()
-    def __call__(
-        self, prompts: Sequence[str], first: Sequence[str], second: Sequence[str], z: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        assert z is not None
-        fold, fit = self.encode(prompts, first, second)
-        m = pair_margins(self.worker.margins(self.row[None], fold, z.to(self.row))[0])
-        return m, fit & torch.isfinite(m) & (m != 0)
-
-
-class Voted(Compared):
-    """U selectors without z, each with one vote (FedBiscuit: U = 3); U = 1 is one selector's judgement."""
+class Labels:
+    """Labels pairs of responses by the frozen selectors of stage 1."""
 
     def __init__(self, worker: Worker, tokenizer: Any, rows: Tensor) -> None:
         """rows [U, D] of the stage-1 layout."""
-        super().__init__(worker, tokenizer)
-        self.rows = rows.to(worker.device)
+        self.worker, self.tokenizer, self.rows = worker, tokenizer, rows.to(worker.device)
+
+    def margins(self, fold: EncodedFold, z: Tensor | None) -> Tensor:
+        """[B] the margins of B encoded pairs, z [B, d] where selectors are given it."""
+        raise NotImplementedError
 
     @torch.no_grad()
     def __call__(
         self, prompts: Sequence[str], first: Sequence[str], second: Sequence[str], z: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """The margin is votes for the first less votes for the second, over U."""
-        fold, fit = self.encode(prompts, first, second)
-        m = pair_margins(self.worker.margins(self.rows, fold)).sign().mean(0)
-        return m, fit & (m != 0)
+        """B prompts, two responses to each, z [B, d] -> margins [B] and which of them are usable [B] bool: those where
+        both responses are there, differ, and fit `data.max_length`."""
+        data = self.worker.config.data
+
+        def encode(pairs: list[Pair]) -> EncodedFold:
+            return encode_pairs(pairs, self.tokenizer, data.template, data.max_length, Counts())
+
+        folds = [encode([Pair(p, a, b)] if a and b else []) for p, a, b in zip(prompts, first, second, strict=True)]
+        fit = torch.tensor([fold.pairs == 1 for fold in folds])
+        m = self.margins(concatenate([fold if fold.pairs else encode([FILLER]) for fold in folds]), z)
+        return m, fit & torch.isfinite(m) & (m != 0)
+
+
+class VariationalSelector(Labels):
+    """One variational selector, given each prompt's z."""
+
+    def margins(self, fold: EncodedFold, z: Tensor | None) -> Tensor:
+        assert z is not None
+        return pair_margins(self.worker.margins(self.rows, fold, z.to(self.rows))[0])
+
+
+class VotingSelectors(Labels):
+    """U selectors without z, each with one vote (FedBiscuit: U = 3; other methods: U = 1)."""
+
+    def margins(self, fold: EncodedFold, z: Tensor | None) -> Tensor:
+        """Votes for the first responses less votes for the second ones, over U."""
+        return pair_margins(self.worker.margins(self.rows, fold)).sign().mean(0)

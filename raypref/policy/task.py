@@ -27,7 +27,7 @@ FOLLOWED = "take fedavg, fedgd, fedbiscuit, fedvpl or fedvpa_gp"
 
 @dataclass(frozen=True)
 class Prompts:
-    """P prompts, and whose they are."""
+    """P prompts, and the client of each."""
 
     texts: tuple[str, ...]
     client: np.ndarray
@@ -36,7 +36,7 @@ class Prompts:
 
 @dataclass(frozen=True)
 class Task:
-    """Plain strings and arrays, so that it crosses processes at once."""
+    """Everything that stage 2 trains from, as plain strings and arrays, which can be sent to other processes."""
 
     config: RunConfig
     choice_ids: tuple[int, ...]
@@ -71,10 +71,9 @@ class Task:
 
 
 def gather(folder: Path, config: RunConfig) -> Task:
-    """The task that follows the finished stage-1 run in `folder`; config: its own, with the sections `dpo` and `rlhf`
-    of stage 2.
+    """Collect what stage 2 trains from after the finished stage-1 run in `folder`.
 
-    Raises `UserError` where the run cannot be followed.
+    config: the run's own, with stage 2's sections `dpo` and `rlhf`. Raises `UserError` where stage 2 cannot follow it.
     """
     result = checkpoint.read_json(folder / "result.json", "rounds", "clients")
     if not result["rounds"]:
@@ -103,14 +102,14 @@ def gather(folder: Path, config: RunConfig) -> Task:
 
 
 def state_of(folder: Path, config: RunConfig) -> State:
-    """What the method carried after its last round."""
+    """The method's state after its last round."""
     tensors, values = checkpoint.load(folder / "state.safetensors")
     values.pop("used")
     return checkpoint.put_together(registry.algorithm(config.algorithm).state, tensors, values)
 
 
 def selectors(folder: Path, config: RunConfig, state: State) -> np.ndarray:
-    """[U, D]: the method's ensemble, where it has one; else the initialization, where it is one for all clients."""
+    """[U, D] the selectors that label: the method's ensemble, or else the initialization that all clients share."""
     rows = registry.algorithm(config.algorithm).selectors(state)
     if rows is None:
         rows = torch.atleast_2d(checkpoint.load(folder / "initialization.safetensors")[0]["rows"])
@@ -125,7 +124,7 @@ def selectors(folder: Path, config: RunConfig, state: State) -> np.ndarray:
 
 
 def posteriors(folder: Path, result: dict[str, Any], config: RunConfig) -> np.ndarray | None:
-    """[C, d] as the clients have told them before any local step, the unseen ones included."""
+    """[C, d] the posterior mean that each client, seen or unseen, has sent before any local step."""
     if not registry.objective(config.objective).latent_width(config):
         return None
     if "mu" not in result["probes"]:
@@ -134,7 +133,7 @@ def posteriors(folder: Path, result: dict[str, Any], config: RunConfig) -> np.nd
 
 
 def mixture(config: RunConfig, state: State) -> Prior | None:
-    """The method's prior of z, where `rlhf.z` wants it. Raises `UserError` where the method has none."""
+    """The method's prior of z where `rlhf.z` is `prior`. Raises `UserError` where the method has none."""
     if config.rlhf.z != "prior":
         return None
     prior = registry.algorithm(config.algorithm).prior(state, config)
@@ -144,26 +143,30 @@ def mixture(config: RunConfig, state: State) -> Prior | None:
 
 
 def prompts_of(federation: Federation, fold: str, clients: Sequence[int]) -> Prompts:
-    """Each client's different prompts, in their order."""
-    told = [(text, c) for c in clients for text in dict.fromkeys(p.prompt for p in federation.clients[c].fold(fold))]
-    return Prompts(tuple(text for text, _ in told), np.array([c for _, c in told], dtype=np.int64))
+    """The prompts of these clients' fold, each once a client, in their order."""
+    pairs = [(p.prompt, c) for c in clients for p in federation.clients[c].fold(fold)]
+    return prompts(list(dict.fromkeys(pairs)))
+
+
+def prompts(owned: Sequence[tuple[str, int]]) -> Prompts:
+    """From (text, client) of each prompt."""
+    return Prompts(tuple(text for text, _ in owned), np.array([c for _, c in owned], dtype=np.int64))
 
 
 def chosen_tests(federation: Federation, config: RunConfig, away: frozenset[int]) -> Prompts:
-    """`rlhf.samples` test prompts of each group, of seen and of unseen clients, evenly over its clients: one of each in
-    turn, drawn by the seed."""
+    """The prompts that judges are shown answers to: `rlhf.samples` of each group, of seen and of unseen clients.
+
+    They are drawn by the seed, evenly over a group's clients: one of each in turn.
+    """
     sections: dict[tuple[str, bool], list[int]] = {}
     for c, client in enumerate(federation.clients):
         sections.setdefault((client.group, c in away), []).append(c)
-    texts: list[str] = []
-    owners: list[int] = []
+    chosen: list[tuple[str, int]] = []
     for clients in sections.values():
         piles = []
         for c in clients:
-            own = prompts_of(federation, "test", [c]).texts
-            piles.append([(own[i], c) for i in stream(config.seed, "rlhf test", c).permutation(len(own))])
+            texts = prompts_of(federation, "test", [c]).texts
+            piles.append([(texts[i], c) for i in stream(config.seed, "rlhf test", c).permutation(len(texts))])
         dealt = [pile[i] for i in range(max(map(len, piles))) for pile in piles if i < len(pile)]
-        for text, c in dealt[: config.rlhf.samples or None]:
-            texts.append(text)
-            owners.append(c)
-    return Prompts(tuple(texts), np.array(owners, dtype=np.int64))
+        chosen += dealt[: config.rlhf.samples or None]
+    return prompts(chosen)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +23,7 @@ from raypref.models.selector import Dropout, load_tokenizer
 from raypref.objectives.dpo import dpo_loss, margin
 from raypref.policy import answers
 from raypref.policy.engines import Engine, open_engine
-from raypref.policy.labels import Given, Labels, Voted
+from raypref.policy.labels import VariationalSelector, VotingSelectors
 from raypref.policy.task import Task
 from raypref.tools import checkpoint
 from raypref.tools.rng import stream, torch_stream
@@ -37,7 +37,7 @@ class Tally:
     pairs: float = 0.0
     """Prompts that two responses were generated for."""
     usable: float = 0.0
-    """Of them, those whose responses differ, fit and get an unequal judgement."""
+    """Of them, those whose responses differ, fit and get a margin other than 0."""
     first: float = 0.0
     """Of the usable ones, those where the first response was preferred: about half."""
     accuracy: float = 0.0
@@ -58,16 +58,16 @@ class Tally:
 
 
 class Trainer:
-    """One process of stage 2; `share` says which."""
+    """What one process of stage 2 computes; `share` says which process it is."""
 
     def __init__(self, task: Task, share: Share) -> None:
         self.task, self.config, self.share = task, task.config, share
         self.worker = Worker(task.config, {}, task.choice_ids, task.pad)
         tokenizer = load_tokenizer(task.config.model.base)
         # 16. Load the selector. 18. It is frozen.
-        rows = torch.from_numpy(task.rows)
         self.policy = Policy(self.worker.selector, tokenizer, task.config, task.d)
-        self.labels: Labels = Given(self.worker, tokenizer, rows[0]) if task.d else Voted(self.worker, tokenizer, rows)
+        kind = VariationalSelector if task.d else VotingSelectors
+        self.labels = kind(self.worker, tokenizer, torch.from_numpy(task.rows))
         # 17. z of the clients.
         self.z = None if task.z is None else torch.from_numpy(task.z).to(self.worker.device)
         self.sampling = Sampling.of(task.config)
@@ -103,30 +103,33 @@ class Trainer:
         z = self.latents(batch, at)
         twice = None if z is None else torch.cat([z, z])
         # 21-22. Generate conditioned on z, two responses each.
-        told = []
+        responses = []
         with engine.gathered() as row:
             for chunk, start in enumerate(range(0, len(batch), self.config.rlhf.generation_batch)):
                 part = slice(start, start + self.config.rlhf.generation_batch)
-                own = None if z is None else z[part].repeat(2, 1)
+                z_part = None if z is None else z[part].repeat(2, 1)
                 seed = int(stream(self.config.seed, "generate", *at, chunk).integers(2**31))
-                told.append(self.policy.generate(row, prompts[part] * 2, own, self.sampling, seed, engine.together))
-        first, second = ([t for one in told for t in halves(one.texts)[k]] for k in (0, 1))
+                responses.append(
+                    self.policy.generate(row, prompts[part] * 2, z_part, self.sampling, seed, engine.together)
+                )
+        first = [text for r in responses for text in r.texts[: len(r.texts) // 2]]
+        second = [text for r in responses for text in r.texts[len(r.texts) // 2 :]]
         # 22. Score with the selector.
         m, usable = self.labels(prompts, first, second, z)
         m, usable = m.to(self.worker.device), usable.to(self.worker.device)
         # 22. Update the policy via DPO; the reference is the frozen base without adapter or z.
-        ids, spans = joined([(one.ids, one.spans) for one in told], self.task.pad)
+        ids, spans = joined([(r.ids, r.spans) for r in responses], self.task.pad)
         with torch.no_grad():
             reference = self.policy.log_probs(None, ids, spans)
         ratio = engine.log_probs(ids, spans, twice, self.dropout(ids, at)) - reference
-        own = margin(ratio[: len(batch)], ratio[len(batch) :], self.config.dpo.beta)
-        towards = torch.where(m >= 0, own, -own)
+        reward = margin(ratio[: len(batch)], ratio[len(batch) :], self.config.dpo.beta)
+        towards = torch.where(m >= 0, reward, -reward)
         tally.pairs += len(batch)
         tally.usable += float(usable.sum())
         tally.first += float((usable & (m > 0)).sum())
         tally.accuracy += float((usable & (towards > 0)).sum())
         tally.tokens += float((spans[:, 1] - spans[:, 0]).sum())
-        # A pair without a judgement has no gradient; the mean is over all prompts, so that processes weigh alike.
+        # A pair without a label has no gradient; the mean is over all prompts, so that processes weigh alike.
         return dpo_loss(torch.where(usable, towards, 0.0)).mean()
 
     def latents(self, batch: np.ndarray, at: tuple[int, ...]) -> Tensor | None:
@@ -154,22 +157,24 @@ class Trainer:
         """Over all processes; the loss is their mean."""
         if self.share.world == 1:
             return tally
-        values = torch.tensor([getattr(tally, f.name) for f in fields(tally)], device=self.worker.device)
+        values = torch.tensor(astuple(tally), device=self.worker.device)
         torch.distributed.all_reduce(values)
         total = Tally(*values.tolist())
         total.loss /= self.share.world
         return total
 
 
-def work(task: Task, share: Share, folder: Path, told: Callable[[int, dict[str, float]], None]) -> None:
-    """One process's whole part: all rounds that `folder` does not hold yet, then the answers for judges, which process
-    0 writes there. told(round, metrics) after each round, in process 0."""
+def work(task: Task, share: Share, folder: Path, record: Callable[[int, dict[str, float]], None]) -> None:
+    """Run all of stage 2 in one process: the rounds that `folder` does not hold yet, then the answers for judges.
+
+    Process 0 writes the answers, and calls record(round, metrics) after each round.
+    """
     trainer = Trainer(task, share)
     with open_engine(trainer.policy, trainer.start(), task.config, share) as engine:
         for round in range(engine.restore(folder), task.config.rlhf.rounds if task.trains else 0):
             metrics = trainer.round(engine, round).metrics(task.config.rlhf.local_steps)
             if share.rank == 0:
-                told(round + 1, metrics)  # before it is saved: twice rather than never
+                record(round + 1, metrics)  # before it is saved: twice rather than never
             engine.save(folder, round + 1)
         with engine.gathered() as row:
             entries = answers.answer(task, trainer.policy, row, engine.together)
@@ -179,7 +184,7 @@ def work(task: Task, share: Share, folder: Path, told: Callable[[int, dict[str, 
 
 
 def keep(folder: Path, row: Tensor, task: Task) -> None:
-    """The finished policy, by whatever engine, with the z that its clients have sent: all that generating needs."""
+    """Save the finished policy's row with its clients' z: all that `raypref.generate` needs, whatever the engine."""
     z = {} if task.z is None else {"z": torch.from_numpy(task.z)}
     checkpoint.save(folder / "row.safetensors", {"row": row, **z}, {"ids": task.ids, "base": task.base})
 
@@ -195,15 +200,12 @@ def sample_mixture(prior: Prior, count: int, draw: torch.Generator) -> Tensor:
     return chosen @ mean + noise * (chosen @ variance).sqrt()
 
 
-def halves(texts: list[str]) -> tuple[list[str], list[str]]:
-    return texts[: len(texts) // 2], texts[len(texts) // 2 :]
-
-
 def joined(parts: list[tuple[Tensor, Tensor]], pad: int) -> tuple[Tensor, Tensor]:
-    """Generation passes of first and second responses each -> ids [2B, L] and spans [2B, 2], all first ones first."""
+    """Passes of first and then second responses -> ids [2B, L] and spans [2B, 2], all first ones before the others."""
     width = max(ids.shape[1] for ids, _ in parts)
-    ids = [torch.nn.functional.pad(one, (0, width - one.shape[1]), value=pad) for one, _ in parts]
-    return tuple(  # type: ignore[return-value]
-        torch.cat([half for k in (0, 1) for half in (one.chunk(2)[k] for one in many)])
-        for many in (ids, [spans for _, spans in parts])
+    padded = [torch.nn.functional.pad(ids, (0, width - ids.shape[1]), value=pad) for ids, _ in parts]
+    ids, spans = (
+        torch.cat([tensor.chunk(2)[k] for k in (0, 1) for tensor in tensors])
+        for tensors in (padded, [spans for _, spans in parts])
     )
+    return ids, spans

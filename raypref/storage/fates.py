@@ -1,5 +1,7 @@
-"""What MLflow holds of finished runs and of policies, as they were read, and what became of each: used, or left out and
-why. A sweep's own run is none."""
+"""Reads runs and policies from MLflow, and keeps the fate of each: used, or left out and why.
+
+The MLflow run of a sweep as such is neither.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from raypref.config.conditions import matches
 from raypref.evaluation.latent import Latent
 from raypref.evaluation.runs import FinishedRun, Policy
 from raypref.storage import tracking
-from raypref.storage.tracking import Held
+from raypref.storage.tracking import TrackedRun
 
 
 class Fates:
@@ -23,11 +25,11 @@ class Fates:
     WHAT, TAG, FILES = "runs", "raypref.key", ("result.json", "groups.json", "latent.npz")
     """What they are called, a tag that they alone have, and the artifacts that are read, the result first."""
     WAITING: ClassVar[Mapping[str, tuple[str, str]]] = {}
-    """Fate of a run that lacks little -> (what it is, what to do about it)."""
+    """Fate of a run that one command would complete -> (what it is, that command)."""
     USED = "used"
     UNFINISHED = "unfinished"
 
-    def __init__(self, runs: Sequence[Held]) -> None:
+    def __init__(self, runs: Sequence[TrackedRun]) -> None:
         self.runs = {run.id: run for run in runs if self.TAG in run.tags}
         self.of = dict.fromkeys(self.runs, "")
 
@@ -43,7 +45,7 @@ class Fates:
                 continue
             result = json.loads(files[self.FILES[0]])
             try:
-                config = flatten(to_dict(from_dict(result["config"])))  # what is newer than the run by its default
+                config = flatten(to_dict(from_dict(result["config"])))  # newer fields by their defaults
             except UserError:
                 self.of[run.id] = "of another version"
                 continue
@@ -51,7 +53,7 @@ class Fates:
                 yield finished
 
     def finished(
-        self, run: Held, config: dict[str, Any], result: Any, files: Mapping[str, bytes]
+        self, run: TrackedRun, config: dict[str, Any], result: Any, files: Mapping[str, bytes]
     ) -> FinishedRun | None:
         """The run as it was read; None where it is of no use, whose fate is then known."""
         groups = json.loads(files["groups.json"]) if "groups.json" in files else None
@@ -77,18 +79,18 @@ class Fates:
         return list(best.values())
 
     def use(self, ids: Iterable[str]) -> None:
-        """The others that were read had another configuration than any table took."""
-        taken = set(ids)
+        """Mark these runs as used; the others had another configuration than any table took."""
+        used = set(ids)
         for run_id, fate in self.of.items():
             if not fate:
-                self.of[run_id] = self.USED if run_id in taken else "other configuration"
+                self.of[run_id] = self.USED if run_id in used else "other configuration"
 
     def waiting(self) -> list[str]:
-        """Those that lack little."""
+        """Ids of the runs that one command would complete."""
         return [run_id for run_id, fate in self.of.items() if fate in self.WAITING]
 
     def summary(self) -> str:
-        """`runs: 24 used; left out: 2 unfinished, 1 older duplicate`; '' without any."""
+        """`runs: 24 used; left out: 2 unfinished, 1 older duplicate`; '' without any run."""
         counts = Counter(fate or "read" for fate in self.of.values())
         used = counts.pop(self.USED, 0)
         left = ", ".join(f"{count} {fate}" for fate, count in counts.most_common())
@@ -121,7 +123,7 @@ class PolicyFates(Fates):
     }
     UNFINISHED, UNJUDGED = WAITING
 
-    def __init__(self, runs: Sequence[Held], judge: str) -> None:
+    def __init__(self, runs: Sequence[TrackedRun], judge: str) -> None:
         """judge: whose judgements alone are of use; empty: anyone's."""
         super().__init__(runs)
         self.judge, self.judges = judge, set[str]()
@@ -133,7 +135,9 @@ class PolicyFates(Fates):
             hint = nearest(self.judge, self.judges) if self.judges else "; python -m raypref.judge makes judgements"
             raise UserError(f"no policy of these experiments was judged by {self.judge!r}{hint}")
 
-    def finished(self, run: Held, config: dict[str, Any], result: Any, files: Mapping[str, bytes]) -> Policy | None:
+    def finished(
+        self, run: TrackedRun, config: dict[str, Any], result: Any, files: Mapping[str, bytes]
+    ) -> Policy | None:
         judgements = json.loads(files.get("judgements.json", b"{}"))
         self.judges |= set(judgements)
         kept = {judge: judgement for judge, judgement in judgements.items() if self.judge in ("", judge)}

@@ -1,4 +1,4 @@
-"""A run, by what a person types for it: its folder, or its MLflow run id."""
+"""Finds a run by what a person types for it: its folder, or its MLflow run id."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from raypref.tools.folders import working_folder
 
 CACHE = Path("~/.cache/raypref/runs")
 """Where a run's artifacts are fetched to when its folder is not on this machine."""
+KINDS = {"result.json": "stage-1 run", "policy.json": "policy"}
+"""What a folder is that holds this file."""
 
 
 def stage1(run: str) -> Path:
@@ -36,18 +38,16 @@ def folder(run: str) -> Path:
 
 def _checked(run: str, needed: str, how: str) -> Path:
     path = folder(run)
-    if not (path / needed).is_file():
-        other = {"result.json": "policy.json", "policy.json": "result.json"}[needed]
-        what = "stage-1 run" if needed == "result.json" else "policy"
-        if (path / other).is_file():
-            kind = "a policy" if other == "policy.json" else "a stage-1 run"
-            raise UserError(f"{run} is {kind}, not a finished {what}; {how}")
-        raise UserError(f"{run} holds no finished {what} (no {needed}); {how}")
-    return path
+    if (path / needed).is_file():
+        return path
+    for file, kind in KINDS.items():
+        if (path / file).is_file():
+            raise UserError(f"{run} is a {kind}, not a finished {KINDS[needed]}; {how}")
+    raise UserError(f"{run} holds no finished {KINDS[needed]} (no {needed}); {how}")
 
 
 def position(client: str, ids: list[str], why: str) -> int:
-    """Where a client stands among those of the run; `UserError` where it is none of them. why: one is needed."""
+    """The client's place among the `ids` of the run; `UserError` where it is none of them. why: one is needed."""
     if client not in ids:
         what = f"client {client!r} took no part" if client else f"--client is missing: {why}"
         hint = nearest(client, ids)

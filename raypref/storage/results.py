@@ -1,4 +1,4 @@
-"""The folder of one run: what is saved while it goes, what it leaves when it is done.
+"""The folder of one run: what is saved while it runs, and what it leaves when it is done.
 
 config.json                  the configuration
 data.json                    a digest of the data as it was read
@@ -60,11 +60,11 @@ class Store:
 
         data: the digest of the encoded data; `UserError` where what was saved was trained on other data.
         """
-        known = self.folder / "data.json"
-        if known.exists() and checkpoint.read_json(known)["digest"] != data:
+        digest = self.folder / "data.json"
+        if digest.exists() and checkpoint.read_json(digest)["digest"] != data:
             raise UserError(f"the data changed since {self.folder} was begun; leave --resume out to start anew")
         checkpoint.write_json(self.folder / "config.json", to_dict(self.config))
-        checkpoint.write_json(known, {"digest": data})
+        checkpoint.write_json(digest, {"digest": data})
         state, used = None, Usage()
         if (self.folder / "state.safetensors").exists():
             tensors, values = checkpoint.load(self.folder / "state.safetensors")
@@ -76,6 +76,7 @@ class Store:
         return state, used, done
 
     def started(self, state: State) -> None:
+        """Record the first groups, before any round."""
         if not self.lines():
             self._append({"round": state.round, "assignment": self.algorithm.groups(state)})
 
@@ -87,7 +88,7 @@ class Store:
         seconds: float,
         latent: dict[str, np.ndarray] | None = None,
     ) -> None:
-        """After every round: the record first, then the state, so that a state never lacks its records."""
+        """Save a round: its record first, then the state, so that a state never lacks its records."""
         if latent is not None:
             path, now = self.folder / "latent.npz", Latent.of(state.round, **latent)
             (Latent.load(path).append(now) if path.exists() else now).save(path)
@@ -104,16 +105,18 @@ class Store:
         checkpoint.save(self.folder / "state.safetensors", tensors, values | {"used": dataclasses.asdict(used)})
 
     def initialization(self, rows: torch.Tensor) -> None:
+        """Save what clients start their personalization from: [D], or [C, D]."""
         checkpoint.save(self.folder / "initialization.safetensors", {"rows": rows}, {})
 
     def personalized(self, done: Personalized, seconds: float) -> None:
+        """Save a stack of personalized clients in a file of its own."""
         tensors = {"clients": torch.tensor(done.clients), "rows": torch.tensor(done.rows)}
         for fold, curves in done.curves.items():
             tensors |= {f"curves/{fold}/{name}": torch.tensor(values) for name, values in curves.items()}
         for i, c in enumerate(done.clients):
             tensors[f"margins/{c}"] = torch.tensor(done.margins[i])
-            for mark, found in done.diagnoses.items():
-                tensors |= {f"diagnostics/{mark}/{name}/{c}": torch.tensor(v) for name, v in found[i].items()}
+            for mark, diagnoses in done.diagnoses.items():
+                tensors |= {f"diagnostics/{mark}/{name}/{c}": torch.tensor(v) for name, v in diagnoses[i].items()}
         tensors |= {f"probes/{name}": torch.tensor(values) for name, values in done.probes.items()}
         checkpoint.save(
             self.folder / "clients" / f"{int(done.clients[0]):05d}.safetensors", tensors, {"seconds": seconds}
@@ -150,7 +153,7 @@ class Store:
                     at.setdefault(what, [None] * len(order))[int(c)] = _rounded(values.tolist())
         lines = self.lines()
         assignment = lines[-1]["assignment"] if lines else None
-        known = assignment is not None and len(data.groups) > 0
+        comparable = assignment is not None and len(data.groups) > 0
         away = unseen(self.config, data.groups, data.group_of)
         used = next((line["used"] for line in reversed(lines) if "used" in line), dataclasses.asdict(Usage()))
         took = [line["seconds"] for line in lines if "seconds" in line]
@@ -165,7 +168,7 @@ class Store:
             "groups": {"names": list(data.groups), "of": data.group_of.tolist()},
             "unseen": away.tolist(),
             "assignment": assignment,
-            "ari": adjusted_rand_index(assignment, np.delete(data.group_of, away)) if known else None,
+            "ari": adjusted_rand_index(assignment, np.delete(data.group_of, away)) if comparable else None,
             "weights": self.algorithm.weights,
             "base": base_identity(self.config.model.base),
             "parameters": {"adapter": adapter, "latent": layout.width - adapter},
@@ -178,7 +181,7 @@ class Store:
             "marks": list(self.config.personalization.marks),
             **curves,
             "margins": {"test": margins},
-            "diagnostics": [{"mark": mark, **found} for mark, found in sorted(diagnostics.items())],
+            "diagnostics": [{"mark": mark, **values} for mark, values in sorted(diagnostics.items())],
             "probes": probes,
             "notes": list(data.notes),
         }
@@ -228,14 +231,14 @@ def safe_name(client: str) -> str:
 
 
 def doubts(result: dict[str, Any]) -> list[str]:
-    """What a person should know before believing the result."""
+    """Warnings about the result, a line each."""
     losses = np.asarray(result["test"]["loss"])
     broken = int((~np.isfinite(losses)).any(axis=1).sum())
     return [f"the loss of {broken} clients is not finite; try a lower learning rate"] if broken else []
 
 
 def folder_name(config: RunConfig) -> str:
-    """What a run's folder is called."""
+    """The name of a run's folder."""
     return f"{config.method}-seed{config.seed}-{config.key}"
 
 

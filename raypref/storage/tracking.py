@@ -33,12 +33,12 @@ ENVIRONMENT = {
     "MLFLOW_LOGGING_LEVEL": "WARNING",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
-"""Set before mlflow is imported, unless a person has; inherited by processes started later."""
+"""Environment set before mlflow is imported, unless a person has; inherited by processes started later."""
 SQLITE = "sqlite:///"
 LONGEST = 6000
 """Characters of a parameter that MLflow keeps; more would be a warning a parameter."""
 SECONDS, PATIENCE = 2.0, 300.0
-"""Metrics are held back this long where more arrive (a write takes 20 ms on SQLite, 0.1 s over HTTP); after a failed
+"""Metrics are kept back this long where more arrive (a write takes 20 ms on SQLite, 0.1 s over HTTP); after a failed
 write, which itself can take minutes, that long."""
 ERROR = "error"
 """Tag with the message of the exception that ended a run."""
@@ -68,26 +68,40 @@ def prepare(uri: str, experiment: str) -> str:
             raise UserError(
                 f"the MLflow database cannot be in {folder} ({error.strerror or error}); set MLFLOW_TRACKING_URI"
             ) from error
-    mlflow = _mlflow()
+    with _usable(uri), _lock(folder) if folder else _impatient():
+        return _experiment(uri, experiment, str(folder / "mlartifacts") if folder else None)
+
+
+@contextlib.contextmanager
+def _usable(uri: str) -> Iterator[None]:
+    """Makes an error of MLflow one line for people."""
     try:
-        with _lock(folder) if folder else _impatient():
-            return _experiment(uri, experiment, str(folder / "mlartifacts") if folder else None)
-    except mlflow.exceptions.MlflowException as error:
+        yield
+    except _mlflow().exceptions.MlflowException as error:
         raise UserError(
             f"MLflow at {uri} cannot be used ({_first(error)}); mend or unset MLFLOW_TRACKING_URI"
         ) from error
 
 
+def _check_database(uri: str, purpose: str = "") -> None:
+    """`UserError` where the URI is a database file that is not there; mlflow itself would make it."""
+    if uri.startswith(SQLITE) and not Path(uri.removeprefix(SQLITE)).exists():
+        raise UserError(
+            f"there is no MLflow database {uri.removeprefix(SQLITE)}{purpose}; go to the folder where the runs were "
+            "started, or set MLFLOW_TRACKING_URI"
+        )
+
+
 @contextlib.contextmanager
 def _lock(folder: Path) -> Iterator[None]:
     """One process at a time: MLflow locks the creation of its tables, but not the migrations that follow."""
-    held = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):  # some network file systems lock no folders; one driver needs none
-            fcntl.flock(held, fcntl.LOCK_EX)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
-        os.close(held)
+        os.close(descriptor)
 
 
 @contextlib.contextmanager
@@ -106,18 +120,18 @@ def _impatient() -> Iterator[None]:
 def _experiment(uri: str, name: str, location: str | None) -> str:
     mlflow = _mlflow()
     client = mlflow.MlflowClient(uri)
-    found = client.get_experiment_by_name(name)
-    if found is None:
+    experiment = client.get_experiment_by_name(name)
+    if experiment is None:
         try:
             return str(client.create_experiment(name, artifact_location=location))
         except mlflow.exceptions.MlflowException as error:
             if error.error_code != "RESOURCE_ALREADY_EXISTS":
                 raise
-            found = client.get_experiment_by_name(name)  # another driver was quicker
-            assert found is not None
-    if found.lifecycle_stage != "active":
+            experiment = client.get_experiment_by_name(name)  # another driver was quicker
+            assert experiment is not None
+    if experiment.lifecycle_stage != "active":
         raise UserError(f"the MLflow experiment {name!r} was deleted; restore it, or choose another name")
-    return str(found.experiment_id)
+    return str(experiment.experiment_id)
 
 
 class Run:
@@ -191,13 +205,13 @@ class Run:
         """The last step at which MLflow holds this metric; -1 for none. After a kill -9 the newest ones are missing."""
         return max((metric.step for metric in self._client.get_metric_history(self.id, key)), default=-1)
 
-    def artifact(self, path: Path | str, folder: str = "") -> None:
-        """Upload a file, into `folder` of the run's artifacts."""
-        self._client.log_artifact(self.id, str(path), folder or None)
+    def artifact(self, path: Path) -> None:
+        """Upload a file to the top of the run's artifacts."""
+        self._client.log_artifact(self.id, str(path))
 
-    def artifacts(self, path: Path | str, folder: str = "") -> None:
-        """Upload what a directory holds, into `folder` of the run's artifacts."""
-        self._client.log_artifacts(self.id, str(path), folder or None)
+    def artifacts(self, path: Path, folder: str) -> None:
+        """Upload the files of a directory into `folder` of the run's artifacts."""
+        self._client.log_artifacts(self.id, str(path), folder)
 
     def _terminate(self, number: int, frame: FrameType | None) -> None:
         self._terminated = True
@@ -205,23 +219,23 @@ class Run:
 
     def _open(self) -> None:
         mlflow = _mlflow()
-        held = self._held(mlflow) if self.id else None
-        if held is None:
+        params = self._resumed_params(mlflow) if self.id else None
+        if params is None:
             from mlflow.tracking.context.registry import resolve_tags  # user, source, commit: as MLflow's own runs
 
             run = self._client.create_run(self.experiment_id, tags=resolve_tags(self.tags), run_name=self.name)
-            self.id, held = run.info.run_id, {}
+            self.id, params = run.info.run_id, {}
         else:
             self._client.update_run(self.id, status="RUNNING")
             # MLflow refuses to change a parameter. Where a run goes on with another value, a tag tells.
-            changed = {f"resumed.{k}": v for k, v in self.params.items() if held.get(k, v) != v}
+            changed = {f"resumed.{k}": v for k, v in self.params.items() if params.get(k, v) != v}
             tags = [mlflow.entities.RunTag(key, value) for key, value in (self.tags | changed).items()]
             self._client.log_batch(self.id, tags=tags)
-        params = [mlflow.entities.Param(key, value) for key, value in self.params.items() if key not in held]
-        for start in range(0, len(params), 100):  # MLflow's most at once
-            self._client.log_batch(self.id, params=params[start : start + 100])
+        new = [mlflow.entities.Param(key, value) for key, value in self.params.items() if key not in params]
+        for start in range(0, len(new), 100):  # MLflow's most at once
+            self._client.log_batch(self.id, params=new[start : start + 100])
 
-    def _held(self, mlflow: Any) -> dict[str, str] | None:
+    def _resumed_params(self, mlflow: Any) -> dict[str, str] | None:
         """Parameters of the run to resume; None (and a warning) where it is gone."""
         try:
             run = self._client.get_run(self.id)
@@ -263,22 +277,20 @@ class Run:
             self._client.set_terminated(self.id, status)
 
 
-def close_stale(uri: str, experiment_id: str, run_ids: Collection[str]) -> list[str]:
-    """Marks as KILLED those of `run_ids` that a kill -9 left RUNNING in the experiment; returns them.
+def close_stale(uri: str, experiment_id: str, run_ids: Collection[str]) -> None:
+    """Mark as KILLED those of `run_ids` that a kill -9 left RUNNING in the experiment.
 
     Only for runs whose processes are known to be gone.
     """
     client = _mlflow().MlflowClient(uri)
-    running = client.search_runs([experiment_id], "attributes.status = 'RUNNING'", max_results=50_000)
-    stale = sorted({run.info.run_id for run in running} & set(run_ids))
-    for run_id in stale:
-        client.set_terminated(run_id, "KILLED")
-    return stale
+    for run in client.search_runs([experiment_id], "attributes.status = 'RUNNING'", max_results=50_000):
+        if run.info.run_id in run_ids:
+            client.set_terminated(run.info.run_id, "KILLED")
 
 
 @dataclass(frozen=True)
-class Held:
-    """A run as MLflow holds it."""
+class TrackedRun:
+    """A run as MLflow has stored it."""
 
     id: str
     experiment: str
@@ -290,35 +302,26 @@ class Held:
     tags: Mapping[str, str]
 
 
-def held(uri: str, experiments: Sequence[str]) -> tuple[list[Held], list[str]]:
+def search(uri: str, experiments: Sequence[str]) -> tuple[list[TrackedRun], list[str]]:
     """The runs of these experiments, oldest first within each, and the names of all experiments there are.
 
     An experiment that is not there has none. Raises `UserError` where nothing answers at `uri`; creates nothing.
     """
-    if uri.startswith(SQLITE) and not Path(uri.removeprefix(SQLITE)).exists():
-        raise UserError(
-            f"there is no MLflow database {uri.removeprefix(SQLITE)}; go to the folder where the runs were started, or "
-            "set MLFLOW_TRACKING_URI"
-        )
-    mlflow = _mlflow()
-    try:
-        with _impatient():
-            client = mlflow.MlflowClient(uri)
-            ids = {e.name: e.experiment_id for e in client.search_experiments()}
-            found = [run for name in experiments if name in ids for run in _runs(client, name, ids[name])]
-    except mlflow.exceptions.MlflowException as error:
-        raise UserError(
-            f"MLflow at {uri} cannot be used ({_first(error)}); mend or unset MLFLOW_TRACKING_URI"
-        ) from error
-    return found, sorted(ids)
+    _check_database(uri)
+    with _usable(uri), _impatient():
+        client = _mlflow().MlflowClient(uri)
+        ids = {e.name: e.experiment_id for e in client.search_experiments()}
+        runs = [run for name in experiments if name in ids for run in _runs(client, name, ids[name])]
+    return runs, sorted(ids)
 
 
-def _runs(client: MlflowClient, name: str, experiment_id: str) -> Iterator[Held]:
+def _runs(client: MlflowClient, name: str, experiment_id: str) -> Iterator[TrackedRun]:
     token = None
     while True:
         page = client.search_runs([experiment_id], order_by=["attributes.start_time ASC"], page_token=token)
         for run in page:
-            yield Held(run.info.run_id, name, run.info.status, run.info.start_time, run.data.params, run.data.tags)
+            info, data = run.info, run.data
+            yield TrackedRun(info.run_id, name, info.status, info.start_time, data.params, data.tags)
         token = page.token
         if not token:
             return
@@ -327,29 +330,27 @@ def _runs(client: MlflowClient, name: str, experiment_id: str) -> Iterator[Held]
 def read_artifacts(uri: str, run_id: str, names: Collection[str]) -> dict[str, bytes]:
     """Those of the named files (of the top folder) that a run has, fetched from wherever its artifacts are."""
     client = _mlflow().MlflowClient(uri)
-    there = {item.path for item in client.list_artifacts(run_id)}
+    stored = {item.path for item in client.list_artifacts(run_id)}
     with tempfile.TemporaryDirectory() as folder:
         return {
-            name: Path(client.download_artifacts(run_id, name, folder)).read_bytes() for name in names if name in there
+            name: Path(client.download_artifacts(run_id, name, folder)).read_bytes() for name in names if name in stored
         }
 
 
 def fetch(uri: str, run_id: str, to: Path) -> Path:
-    """The folder of a run: its own, where this machine has it, otherwise `to`, into which all its artifacts are
-    fetched unless they are there. Raises `UserError` where there is no such run."""
+    """The folder of a run: the one it was computed in, where this machine has that, else `to`.
+
+    Its artifacts are downloaded into `to` unless they are there. Raises `UserError` where there is no such run.
+    """
     mlflow = _mlflow()
-    if uri.startswith(SQLITE) and not Path(uri.removeprefix(SQLITE)).exists():
-        raise UserError(
-            f"there is no MLflow database {uri.removeprefix(SQLITE)} to look run {run_id} up in; go to the folder "
-            "where it was started, or set MLFLOW_TRACKING_URI"
-        )
+    _check_database(uri, f" to look run {run_id} up in")
     try:
         with _impatient():
             client = mlflow.MlflowClient(uri)
             run = client.get_run(run_id)
-            own = Path(run.data.tags.get("raypref.folder", ""))
-            if (own / "config.json").is_file():
-                return own
+            original = Path(run.data.tags.get("raypref.folder", ""))
+            if (original / "config.json").is_file():
+                return original
             if run.info.status != "FINISHED":
                 raise UserError(f"run {run_id} is {run.info.status}, not finished")
             if not (to / "config.json").is_file():
@@ -381,11 +382,10 @@ def _status(error: BaseException | None) -> str:
     return "FAILED"
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+def _short(text: str, most: int = LONGEST) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _first(error: BaseException) -> str:
-    """The first line of its message, cut where it rambles (whole chains of causes over HTTP)."""
-    line = str(error).partition("\n")[0]
-    return line if len(line) <= 250 else f"{line[:250]}…"
+    """The first line of its message, cut where it rambles (chains of causes over HTTP)."""
+    return _short(str(error).partition("\n")[0], 250)

@@ -1,6 +1,6 @@
-"""Files that are whole or absent: safetensors with JSON inside, written aside and renamed. No pickle.
+"""Reads and writes files that are complete or absent: safetensors with JSON inside, written aside, then renamed.
 
-What a reader here finds missing or damaged all the same (a full disk, half a copy) is one `UserError`.
+A file that is missing or damaged all the same (a full disk, half a copy) is one `UserError`.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ S = TypeVar("S")
 
 TRACKED = "remove it, and MLflow gets a new run"
 MENDS = {"mlflow.json": TRACKED, "sweep.json": TRACKED, "judgements": "remove it and judge again"}
-"""What to do about files (or those of a folder) that can be spared; without the others a run is broken."""
+"""What to do about a damaged file (or a folder's) that can be spared; without the others a run is broken."""
 
 
 @contextlib.contextmanager
 def locked(folder: Path, advice: str = "wait for it") -> Iterator[None]:
-    """Two commands never write to one folder, which is made: `UserError` for the second. The lock ends with the
-    process."""
+    """Make the folder and lock it, so that two commands never write to it: `UserError` for the second.
+
+    The lock ends with the process.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / ".lock", "w") as file:
         if not claim(file):
@@ -89,18 +91,18 @@ def read_json(path: Path, *needs: str) -> Any:
 
 
 def read_lines(path: Path) -> list[Any]:
-    """What a JSONL file holds, none where it is not there. Raises `UserError` where a line is damaged.
+    """The values of a JSONL file, none where it is missing. Raises `UserError` where a line is damaged.
 
-    A last line without an end was cut short by a kill, and is dropped where it is no JSON; one with its end is not.
+    A last line without a line break was cut short by a kill, and is dropped where it is no JSON.
     """
     out: list[Any] = []
     with reading(path, RecursionError):
-        *whole, last = path.read_bytes().split(b"\n") if path.exists() else [b""]
-        for number, line in enumerate([*whole, *filter(None, [last])], 1):
+        *complete, last = path.read_bytes().split(b"\n") if path.exists() else [b""]
+        for number, line in enumerate([*complete, *filter(None, [last])], 1):
             try:
                 out.append(json.loads(line))
             except ValueError as error:
-                if number <= len(whole):
+                if number <= len(complete):
                     raise ValueError(f"line {number} is no JSON: {getattr(error, 'msg', error)}") from error
     return out
 
@@ -109,8 +111,8 @@ def save(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -
     """Tensors and JSON-able values in one safetensors file, so that they can never disagree."""
     from safetensors.torch import save as to_bytes
 
-    whole = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    write_bytes(path, to_bytes(whole, metadata={"raypref": json.dumps(dict(values))}))
+    copies = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    write_bytes(path, to_bytes(copies, metadata={"raypref": json.dumps(dict(values))}))
 
 
 def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -118,15 +120,17 @@ def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     from safetensors import SafetensorError, safe_open
 
     with reading(path, SafetensorError), safe_open(path, framework="pt") as file:
-        told = (file.metadata() or {}).get("raypref")
-        if told is None:
+        values = (file.metadata() or {}).get("raypref")
+        if values is None:
             raise ValueError("raypref did not write it")
-        return {name: file.get_tensor(name) for name in file.keys()}, json.loads(told)  # noqa: SIM118
+        return {name: file.get_tensor(name) for name in file.keys()}, json.loads(values)  # noqa: SIM118
 
 
 def take_apart(state: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """A frozen dataclass of tensors, JSON-able values, and values that say their own tensors (`tensors()`, and
-    `from_tensors` of their class) -> (tensors, values)."""
+    """Split a frozen dataclass into its tensors, by name, and its JSON-able values.
+
+    A field that is neither gives its tensors by a method `tensors()`; `from_tensors` of its class is the inverse.
+    """
     from torch import Tensor
 
     tensors: dict[str, Tensor] = {}
@@ -143,12 +147,16 @@ def take_apart(state: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def put_together(kind: type[S], tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> S:
-    """Inverse of `take_apart`; the fields that say their own tensors are those whose default does."""
-    fields = {name: tensor for name, tensor in tensors.items() if "/" not in name}
+    """Inverse of `take_apart`: a value of the dataclass `kind`."""
+    fields: dict[str, Any] = dict(values)
     nested: dict[str, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
-        if "/" in name:
-            field, _, inner = name.partition("/")
-            nested.setdefault(field, {})[inner] = tensor
-    made = {f.name: f.default_factory for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    return kind(**fields, **{name: made[name].from_tensors(parts) for name, parts in nested.items()}, **values)  # type: ignore[union-attr]
+        outer, _, inner = name.partition("/")
+        if inner:
+            nested.setdefault(outer, {})[inner] = tensor
+        else:
+            fields[outer] = tensor
+    for field in dataclasses.fields(kind):  # type: ignore[arg-type]
+        if field.name in nested:  # of the class that its default has
+            fields[field.name] = field.default_factory.from_tensors(nested[field.name])  # type: ignore[union-attr]
+    return kind(**fields)

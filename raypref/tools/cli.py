@@ -1,4 +1,4 @@
-"""Command lines from dataclasses (tyro), with every mistake told in one line."""
+"""Command lines from dataclasses (tyro), with one line for every mistake."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ T = TypeVar("T")
 
 
 def parse(kind: type[T], argv: Sequence[str], prog: str, default: T | None = None) -> T:
-    """`argv` as a value of the dataclass `kind`, starting from `default`.
+    """Parse `argv` into a value of the dataclass `kind`, starting from `default`.
 
     Raises `UserError` with one line on an unknown flag (naming the nearest) or a bad value; `--help` prints and exits.
     """
-    words, told = list(argv), io.StringIO()
+    words, printed = list(argv), io.StringIO()
     start = {} if default is None else {"default": default}
     try:
-        with contextlib.redirect_stderr(told):
+        with contextlib.redirect_stderr(printed):
             value, unknown = tyro.cli(kind, args=words, prog=prog, return_unknown_args=True, **start)
     except SystemExit as stop:
         if stop.code in (0, None):
             raise
-        raise UserError(f"{_sentence(told.getvalue())}; {prog} --help lists all") from None
+        raise UserError(f"{_sentence(printed.getvalue())}; {prog} --help lists all") from None
     if unknown:
         word = next((w for w in unknown if w.startswith("-")), unknown[0]).split("=")[0]
         hint = nearest(word.replace("_", "-"), [f"--{name}" for name in flags(kind)]) if word.startswith("-") else ""

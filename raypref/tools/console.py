@@ -1,4 +1,4 @@
-"""What a person sees: progress, sentences, errors. Imports no library that it silences."""
+"""Shows people progress, sentences and errors. Imports no library that it silences."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ QUIET = {
 
 
 def quiet() -> None:
-    """Silences the libraries' warnings and progress bars, here and in processes started later; errors stay.
+    """Silence the libraries' warnings and progress bars, here and in processes started later; errors stay.
 
     Call it before they are imported, and in every process that others start and whose output people see (a Ray actor).
     Our own words go through `say` and `warn`, which it leaves alone.
@@ -154,7 +154,7 @@ def clock(seconds: float) -> str:
 
 
 def main(function: Callable[[list[str]], int | None], argv: Sequence[str], resume: str = "") -> int:
-    """Runs a command line and returns its exit status: `sys.exit(main(command, sys.argv[1:]))`.
+    """Run a command line and returns its exit status: `sys.exit(main(command, sys.argv[1:]))`.
 
     `--debug` and `--verbose` are taken out of argv here. A `UserError` becomes one line and status 2, Ctrl-C one line
     and 130, SIGTERM one line and 143; `--debug` shows where they came from. Any other exception is our fault:

@@ -1,4 +1,4 @@
-"""What a person can mend, told in one line."""
+"""Errors that a person can mend, each of one line."""
 
 from __future__ import annotations
 

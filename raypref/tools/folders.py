@@ -9,15 +9,17 @@ from raypref.tools.errors import UserError
 
 
 def working_folder() -> Path:
-    """Where the command was typed; for a Ray job started with --working-dir, whose folder is a copy that is soon
-    deleted, `raypref` in the home directory."""
+    """The folder where the command was typed.
+
+    For a Ray job started with --working-dir, whose folder is a copy that is soon deleted, `raypref` in the home folder.
+    """
     here = Path.cwd()
     packaged = "working_dir_files" in here.parts or "_ray_pkg_" in str(here)
     return Path.home() / "raypref" if packaged else here
 
 
 def output_folder(out: Path | None) -> Path:
-    """The absolute base of run folders, made and found writable, else `UserError`."""
+    """The absolute folder for run folders, which is made; `UserError` where it cannot be made or written."""
     folder = (working_folder() / "runs" if out is None else out.expanduser()).absolute()
     if folder.is_file():
         raise UserError(f"--out {folder} is a file; give a folder")
@@ -32,8 +34,8 @@ def output_folder(out: Path | None) -> Path:
 
 def check_makeable(out: Path) -> None:
     """Raises `UserError` where `out` cannot be made or written; makes nothing."""
-    there = next(path for path in (out, *out.parents) if path.exists())
-    if not there.is_dir():
-        raise UserError(f"--out {out}: {there} is a file; give a folder")
-    if not os.access(there, os.W_OK):
-        raise UserError(f"--out {out}: {there} is not writable; choose another folder")
+    existing = next(path for path in (out, *out.parents) if path.exists())
+    if not existing.is_dir():
+        raise UserError(f"--out {out}: {existing} is a file; give a folder")
+    if not os.access(existing, os.W_OK):
+        raise UserError(f"--out {out}: {existing} is not writable; choose another folder")

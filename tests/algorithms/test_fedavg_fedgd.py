@@ -14,7 +14,7 @@ from raypref.config import UserError, override, registry
 from raypref.data.federation import members
 from raypref.experiment import loop as experiment
 from raypref.models.layout import initial_row
-from raypref.server.sampling import group_debiased_sample
+from raypref.rounds.sampling import group_debiased_sample
 from raypref.tools.rng import stream
 from tests.algorithms.rule import Rule, config
 

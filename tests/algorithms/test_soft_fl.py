@@ -6,7 +6,7 @@ import torch
 
 from raypref.algorithms.soft_fl import SoftFL
 from raypref.config import UserError
-from raypref.server.sampling import uniform_sample
+from raypref.rounds.sampling import uniform_sample
 from raypref.tools.rng import stream
 from tests.algorithms.rule import Rule, config
 

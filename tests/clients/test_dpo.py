@@ -14,7 +14,7 @@ from raypref.config import RunConfig, UserError, override, validate
 from raypref.data.load import load
 from raypref.evaluation.runs import run_name
 from raypref.experiment import loop as experiment
-from raypref.experiment.forecast import Costs, measure, rehearse
+from raypref.experiment.forecast import Costs, measure, predict
 from raypref.models.layout import initial_row
 from raypref.models.peft_io import export_peft
 from raypref.objectives import base
@@ -178,7 +178,7 @@ def test_what_a_run_leaves_another_can_start_from(tiny, tmp_path):
 
 def test_a_forecast_needs_no_start(tiny, adapter):
     inputs = experiment.prepare(override(tiny, FEDDPO | {"dpo.start": adapter}))
-    told = rehearse(inputs, Costs())
+    told = predict(inputs, Costs())
     assert told.used.bytes_down == 4 * inputs.layout.width * 4 * 5  # float32, four rounds of five clients
     assert measure(inputs).step > 0
 

@@ -35,8 +35,8 @@ from raypref.data.synthesize import (
     settings,
 )
 from raypref.data.synthetic import AXES, groups
-from raypref.endpoints.asking import retry_after
 from raypref.endpoints.client import Answer
+from raypref.endpoints.retries import retry_after
 
 ROOT = Path(__file__).parents[2]
 STYLE = {instruction(axis, pole): (axis, pole) for axis in INSTRUCTIONS for pole in (0, 1)}

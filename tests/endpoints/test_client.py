@@ -7,8 +7,8 @@ import json
 import pytest
 
 from raypref.config import UserError
-from raypref.endpoints.asking import Again, Refused, address
 from raypref.endpoints.client import Answer, Client, Service, text_of
+from raypref.endpoints.retries import Again, Refused, address
 from tests.judges.server import refusal, serving
 
 THOUGHT = {"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from raypref.config import UserError
-from raypref.endpoints import asking
+from raypref.endpoints import retries
 from raypref.endpoints.client import Answer, estimate
 from raypref.judges import endpoint
 from raypref.judges.endpoint import Endpoint, ask, cache
@@ -318,9 +318,9 @@ def test_waits_in_turn_begin_after_what_the_server_asked_for():
     def leave(task: int) -> None:
         left.append(time.monotonic())
         if len(left) == 1:
-            raise asking.Again("wait", 0.3)
+            raise retries.Again("wait", 0.3)
 
     began = time.monotonic()
-    turns = asking.Asking[int](leave, attempts=2, backoff=0.0, per_minute=600)
+    turns = retries.Retries[int](leave, attempts=2, backoff=0.0, per_minute=600)
     assert [turns(0), turns(1)] == ["", ""]
     assert left[1] - began >= 0.3 and left[2] - began >= 0.4

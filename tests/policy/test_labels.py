@@ -12,7 +12,7 @@ from raypref.data.federation import Pair
 from raypref.models.layout import initial_row
 from raypref.models.selector import load_tokenizer, pad_id
 from raypref.objectives.choice import order_margins, pair_margins
-from raypref.policy.labels import Given, Voted
+from raypref.policy.labels import VariationalSelector, VotingSelectors
 
 PROMPTS = ["How does rain work?", "Tell me about tea.", "What is fog?"]
 FIRST = ["It is like a toy box.", "The leaves meet hot water.", "It is a game."]
@@ -39,7 +39,7 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 def test_given_z_swapping_the_responses_turns_the_label(form):
     worker, tokenizer, rows = made(objective="variational", **FORMS[form])
-    labels = Given(worker, tokenizer, rows[0])
+    labels = VariationalSelector(worker, tokenizer, rows[:1])
     z = torch.randn(3, 32, generator=torch.Generator().manual_seed(1))
     m, usable = labels(PROMPTS, FIRST, SECOND, z)
     swapped, _ = labels(PROMPTS, SECOND, FIRST, z)
@@ -54,7 +54,7 @@ def test_only_the_conditioned_form_lets_z_decide():
     z = torch.randn(3, 32, generator=torch.Generator().manual_seed(1))
     for form, moves in (("printed", False), ("conditioned", True)):
         worker, tokenizer, rows = made(objective="variational", **FORMS[form])
-        labels = Given(worker, tokenizer, rows[0])
+        labels = VariationalSelector(worker, tokenizer, rows[:1])
         one, other = (labels(PROMPTS, FIRST, SECOND, sign * z)[0] for sign in (1, -1))
         assert bool((one - other).abs().max() > 1e-3) is moves
 
@@ -62,7 +62,7 @@ def test_only_the_conditioned_form_lets_z_decide():
 def test_an_ensemble_votes():
     """The margin is (for - against) / U of each selector's own order-averaged judgement."""
     worker, tokenizer, rows = made()
-    m, usable = Voted(worker, tokenizer, rows)(PROMPTS, FIRST, SECOND, None)
+    m, usable = VotingSelectors(worker, tokenizer, rows)(PROMPTS, FIRST, SECOND, None)
     fold = encode_pairs([Pair(*texts) for texts in zip(PROMPTS, FIRST, SECOND, strict=True)], tokenizer, "short", 512,
                         Counts())  # fmt: skip
     votes = torch.stack(
@@ -75,7 +75,7 @@ def test_an_ensemble_votes():
 
 def test_what_cannot_be_compared_is_marked_and_disturbs_nobody():
     worker, tokenizer, rows = made(objective="variational", **{"data.max_length": 60})
-    labels = Given(worker, tokenizer, rows[0])
+    labels = VariationalSelector(worker, tokenizer, rows[:1])
     z = torch.zeros(5, 32)
     first = [FIRST[0], "", "The same.", "long " * 80, FIRST[1]]
     second = [SECOND[0], "B", "The same.", "C", SECOND[1]]

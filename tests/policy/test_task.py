@@ -38,7 +38,7 @@ def stage1(tiny, tmp_path_factory):
         },
     )
     folder = tmp_path_factory.mktemp("stage1") / "run"
-    experiment.run(config, folder, say=lambda line: None, adapters=False)
+    experiment.run(config, folder, adapters=False)
     return config, folder
 
 
@@ -123,14 +123,14 @@ def test_what_cannot_be_followed_is_refused(stage1, tmp_path):
 def test_a_model_for_each_client_is_no_reward(tiny, tmp_path):
     for name, why in (("soft_fl", "a model a client"), ("local", "nothing that clients share")):
         config = override(tiny, {"algorithm": name, "federation.rounds": 1})
-        experiment.run(config, tmp_path / name, say=lambda line: None, adapters=False)
+        experiment.run(config, tmp_path / name, adapters=False)
         with pytest.raises(UserError, match=why):
             gather(tmp_path / name, config)
 
 
 def test_fedbiscuits_ensemble_has_all_its_experts(tiny, tmp_path):
     config = override(tiny, {"algorithm": "fedbiscuit", "experts.K": 3, "federation.rounds": 2, "rlhf.samples": 1})
-    experiment.run(config, tmp_path / "run", say=lambda line: None, adapters=False)
+    experiment.run(config, tmp_path / "run", adapters=False)
     task = gather(tmp_path / "run", config)
     assert task.rows.shape[0] == 3 and task.z is None and task.d == 0
 

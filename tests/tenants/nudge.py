@@ -20,7 +20,7 @@ from raypref.config.fields import setting
 from raypref.objectives import OBJECTIVES
 from raypref.objectives.base import Batch, Loss
 from raypref.objectives.choice import Choice, margins
-from raypref.server.aggregation import combine, size_weights
+from raypref.rounds.aggregation import combine, size_weights
 from raypref.tools.errors import UserError
 from raypref.tools.lazy import torch
 

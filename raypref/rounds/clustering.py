@@ -1,4 +1,4 @@
-"""Which client belongs to which expert: pure functions."""
+"""Assigns clients to experts, groups or prototypes: pure functions."""
 
 from __future__ import annotations
 
@@ -79,10 +79,10 @@ def kmeans(
         labels = np.full(n, -1, dtype=np.int64)
         while True:
             distances = ((points[:, None] - centres[None]) ** 2).sum(-1)
-            found = _places(distances) if balanced else distances.argmin(1)
-            if np.array_equal(found, labels):
+            nearest = _places(distances) if balanced else distances.argmin(1)
+            if np.array_equal(nearest, labels):
                 break
-            labels = found
+            labels = nearest
             for k in np.unique(labels):  # an empty cluster keeps its centre
                 centres[k] = points[labels == k].mean(0)
         inertia = float(((points - centres[labels]) ** 2).sum())
@@ -112,13 +112,15 @@ def _places(distances: np.ndarray) -> np.ndarray:
 
 
 def match_labels(labels: np.ndarray, previous: np.ndarray, M: int) -> np.ndarray:
-    """The same clusters under the names that agree most with `previous`: both [n] in 0 … M - 1, -1 in `previous` where
-    a point had none. k-means' labels have no identity of their own, and a prototype belongs to a label."""
+    """Rename clusters so that the labels [n] agree most with `previous`: both in 0 … M - 1, previous -1 for none.
+
+    k-means names its clusters anew each time, and a prototype belongs to a name.
+    """
     from scipy.optimize import linear_sum_assignment
 
-    known = previous >= 0
+    labelled = previous >= 0
     agreement = np.zeros((M, M))
-    np.add.at(agreement, (labels[known], previous[known]), 1)
+    np.add.at(agreement, (labels[labelled], previous[labelled]), 1)
     names = np.empty(M, dtype=np.int64)
     rows, columns = linear_sum_assignment(-agreement)
     names[rows] = columns

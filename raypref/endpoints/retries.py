@@ -1,4 +1,4 @@
-"""Asking an OpenAI-compatible endpoint many things: what its errors mean, waits that threads share, when to give up.
+"""Many requests to an OpenAI-compatible endpoint: what its errors mean, when to try again, and when to give up.
 
 A request is made by `raypref.endpoints.client`, an answer kept by `raypref.endpoints.store`.
 """
@@ -30,7 +30,7 @@ LONGEST_WAIT = 600.0
 
 
 class Again(Exception):
-    """Worth another try. `wait`: seconds that the server asked for."""
+    """A request failed that is worth another try. `wait`: seconds that the server asked for."""
 
     def __init__(self, why: str, wait: float = 0.0) -> None:
         super().__init__(why)
@@ -38,13 +38,13 @@ class Again(Exception):
 
 
 class Refused(Exception):
-    """Not worth another try, and yet it says nothing of other requests."""
+    """A request failed that is not worth another try; others may still succeed."""
 
 
 def address(keyless: bool = False) -> tuple[str, str]:
-    """(base URL without a slash at its end, key or '') from OPENAI_BASE_URL and OPENAI_API_KEY.
+    """The endpoint's base URL, without a slash at its end, and its key or '', from OPENAI_BASE_URL and OPENAI_API_KEY.
 
-    keyless: nothing will be asked. Raises `UserError` for what is no URL, or where OpenAI's own is meant without a key.
+    keyless: nothing will be sent. Raises `UserError` for what is no URL, or where OpenAI's own is meant without a key.
     """
     base = os.environ.get("OPENAI_BASE_URL", "").strip() or OPENAI
     key = os.environ.get("OPENAI_API_KEY", "").strip()
@@ -57,11 +57,11 @@ def address(keyless: bool = False) -> tuple[str, str]:
     return base.rstrip("/"), key
 
 
-def fault(response: Any, url: str, asked: str = "") -> Exception:
-    """What a response without an answer comes to: `Again`, `Refused`, or a `UserError` in the server's words.
+def fault(response: Any, url: str, purpose: str = "") -> Exception:
+    """The exception for a response without an answer: `Again`, `Refused`, or a `UserError` in the server's words.
 
     response: of httpx. One of status 200 holds an error in the place of an answer, as proxies send it, and its code is
-    the status where it is one. asked: for what, as the message tells it.
+    the status where it is one. purpose: what the request was for, for the message.
     """
     status = response.status_code
     message, code = _message(response)
@@ -75,8 +75,8 @@ def fault(response: Any, url: str, asked: str = "") -> Exception:
             return Again(f"{status} {message}", wait)
         message += f"; it asks to wait {console.clock(wait)}" if wait else ""
     return UserError(
-        f"{url} answers {status}: {message}{asked and f' (asked for {asked})'}; what is there is kept, and the same "
-        "command goes on from there"
+        f"{url} answers {status}: {message}{purpose and f' (asked for {purpose})'}; what is there is kept, and the "
+        "same command goes on from there"
     )
 
 
@@ -105,11 +105,11 @@ def retry_after(headers: Mapping[str, str], now: float | None = None) -> float:
 
 
 @dataclass
-class Asking(Generic[T]):
-    """The tries of all threads; a server that asks one of them to wait makes all of them wait."""
+class Retries(Generic[T]):
+    """Tries requests again, from any number of threads; a server that asks one of them to wait makes all wait."""
 
     ask: Callable[[T], None]
-    """Asks once and keeps the answer. Raises `Again`, `Refused`, or a `UserError`, which ends everything."""
+    """Sends one request and stores the answer. Raises `Again`, `Refused`, or a `UserError`, which ends everything."""
     attempts: int
     """Tries of a task before it counts as failed."""
     backoff: float
@@ -122,7 +122,7 @@ class Asking(Generic[T]):
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __call__(self, task: T) -> str:
-        """Ask until there is an answer, and give ''; or why there is none."""
+        """Try until there is an answer; returns '', or why there is none."""
         why = "stopped"
         for attempt in range(self.attempts):
             self._await_turn()
@@ -150,14 +150,14 @@ class Asking(Generic[T]):
                 mine = max(self._next, self._until, time.monotonic())
                 self._next = mine + 60.0 / self.per_minute
             self.stop.wait(max(0.0, mine - time.monotonic()))
-        while (asked := self._until - time.monotonic()) > 0 and not self.stop.is_set():
-            self.stop.wait(asked + random.uniform(0.0, self.backoff))  # not all at the same moment
+        while (wait := self._until - time.monotonic()) > 0 and not self.stop.is_set():
+            self.stop.wait(wait + random.uniform(0.0, self.backoff))  # not all at the same moment
 
 
-def ask_all(tasks: Sequence[T], asking: Asking[T], threads: int, url: str, label: str, done: int = 0) -> dict[T, str]:
-    """Ask for all of them, at most `threads` at a time; task -> why it failed.
+def ask_all(tasks: Sequence[T], retries: Retries[T], threads: int, url: str, label: str, done: int = 0) -> dict[T, str]:
+    """Send the requests of all tasks, at most `threads` at a time; returns why some failed, by task.
 
-    label: what is counted, such as `responses`; done: how many were there before. Raises `UserError` where the endpoint
+    label: what is counted, such as `responses`; done: how many were done before. Raises `UserError` where the endpoint
     refuses, or where nothing comes through any more.
     """
     failed: dict[T, str] = {}
@@ -166,11 +166,11 @@ def ask_all(tasks: Sequence[T], asking: Asking[T], threads: int, url: str, label
         console.Progress(done + len(tasks), label, done) as progress,
         concurrent.futures.ThreadPoolExecutor(threads) as pool,
     ):
-        futures = {pool.submit(asking, task): task for task in tasks}
+        futures = {pool.submit(retries, task): task for task in tasks}
         try:
             for future in concurrent.futures.as_completed(futures):
                 why, task = future.result(), futures.pop(future)
-                if asking.stop.is_set():
+                if retries.stop.is_set():
                     continue  # to the one that raises
                 if why:
                     failed[task] = why
@@ -182,7 +182,7 @@ def ask_all(tasks: Sequence[T], asking: Asking[T], threads: int, url: str, label
                     )
                 progress.advance(1, f"{len(failed)} failed" if failed else "")
         except BaseException as error:
-            asking.stop.set()  # those in flight are paid for: they end and are kept
+            retries.stop.set()  # those in flight are paid for: they end and are kept
             pool.shutdown(wait=False, cancel_futures=True)
             if isinstance(error, KeyboardInterrupt):
                 console.warn("stopping once those in flight are there; type the same words again to go on from there")

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raypref.server.aggregation import (
+from raypref.rounds.aggregation import (
     combine,
     group_weights,
     hierarchical_weights,

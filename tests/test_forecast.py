@@ -7,7 +7,7 @@ import pytest
 from raypref.algorithms import ALGORITHMS
 from raypref.config import UserError, override, registry
 from raypref.experiment import loop as experiment
-from raypref.experiment.forecast import Costs, check, measure, rehearse
+from raypref.experiment.forecast import Costs, check, measure, predict
 from raypref.tools import checkpoint
 
 
@@ -18,7 +18,7 @@ from raypref.tools import checkpoint
 @pytest.mark.parametrize("per_actor", [0, 4])
 def test_bytes_steps_and_state_are_those_of_the_run(tiny, tmp_path, algorithm, objective, per_actor):
     config = override(tiny, {"algorithm": algorithm, "objective": objective, "clients.clients_per_actor": per_actor})
-    told = rehearse(experiment.prepare(config), Costs())
+    told = predict(experiment.prepare(config), Costs())
     result = experiment.run(config, tmp_path, adapters=False)
     assert (told.rounds, told.used.client_steps) == (result["rounds"], result["client_steps"])
     assert (told.used.bytes_up, told.used.bytes_down) == (result["bytes_up"], result["bytes_down"])
@@ -35,11 +35,11 @@ def test_time_adds_up_over_stacks_and_runs_side_by_side_over_actors(tiny):
     config = override(tiny, {"algorithm": "fedavg"})
     inputs = experiment.prepare(config)
     comparisons = 2 * (inputs.data.sizes("validation") + inputs.data.sizes("test"))
-    assert rehearse(inputs, Costs(step=1.0)).seconds == pytest.approx(60 + 40)
-    assert rehearse(inputs, Costs(comparison=1.0)).seconds == pytest.approx(3 * comparisons.sum())
+    assert predict(inputs, Costs(step=1.0)).seconds == pytest.approx(60 + 40)
+    assert predict(inputs, Costs(comparison=1.0)).seconds == pytest.approx(3 * comparisons.sum())
     alone = experiment.prepare(override(config, {"clients.clients_per_actor": 1}))
-    assert rehearse(alone, Costs(step=1.0)).seconds == pytest.approx(4 * 3 + 4)
-    assert rehearse(alone, Costs(comparison=1.0)).seconds == pytest.approx(3 * comparisons.max())
+    assert predict(alone, Costs(step=1.0)).seconds == pytest.approx(4 * 3 + 4)
+    assert predict(alone, Costs(comparison=1.0)).seconds == pytest.approx(3 * comparisons.max())
 
 
 def test_what_could_not_run_is_refused(tiny):
@@ -47,7 +47,7 @@ def test_what_could_not_run_is_refused(tiny):
     inputs = dataclasses.replace(fits, config=override(tiny, {"experts.T": 3}))
     with pytest.raises(UserError, match=r"experts\.T to divide"):
         experiment.prepare(inputs.config)
-    for refuse in (check, lambda given: rehearse(given, Costs())):
+    for refuse in (check, lambda given: predict(given, Costs())):
         with pytest.raises(UserError, match=r"experts\.T to divide"):
             refuse(inputs)
 

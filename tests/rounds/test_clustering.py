@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from raypref.server.clustering import balance, lowest_loss, random_assignment, reindex, soft_weights
+from raypref.rounds.clustering import balance, lowest_loss, random_assignment, reindex, soft_weights
 from raypref.tools.rng import stream
 
 

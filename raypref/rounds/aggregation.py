@@ -1,4 +1,4 @@
-"""Every aggregation is a weight matrix times a matrix of rows; the papers differ in the weights.
+"""Aggregates clients' rows: always a weight matrix times a matrix of rows; methods differ in the weights.
 
 All functions return weights over the n returned rows, in the cohort's ascending client order. A and B of LoRA are
 averaged apart, as both papers do (the mean of products B_c A_c is another thing).

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raypref.server.clustering import kmeans, match_labels, strays
+from raypref.rounds.clustering import kmeans, match_labels, strays
 from raypref.tools.rng import stream
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raypref.server.sampling import group_debiased_sample, uniform_sample
+from raypref.rounds.sampling import group_debiased_sample, uniform_sample
 from raypref.tools.rng import stream
 
 sizes = st.lists(st.integers(0, 12), min_size=1, max_size=6).filter(lambda s: sum(s) > 0)

@@ -1,4 +1,4 @@
-"""Who takes part in a round: pure functions of a generator."""
+"""Draws the clients that take part in a round: pure functions of a generator."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import numpy as np
 
 
 def uniform_sample(count: int, clients: int, draw: np.random.Generator) -> np.ndarray:
-    """S_r: `count` of `clients` without replacement, ascending int64 (S2 2.1)."""
+    """Draw S_r: `count` of `clients` without replacement, ascending int64 (S2 2.1)."""
     return np.sort(draw.choice(clients, size=count, replace=False)).astype(np.int64)
 
 
 def group_debiased_sample(count: int, groups: Sequence[np.ndarray], draw: np.random.Generator) -> np.ndarray:
-    """G_r = GroupDebiasedSample(|G|, {A_k}): a cohort with an even group composition (S2 3.2, 4.1, Algorithm 1).
+    """Draw a cohort with an even group composition: G_r = GroupDebiasedSample(|G|, {A_k}) (S2 3.2, 4.1, Algorithm 1).
 
     The paper says "with probability inversely proportional to the group's cardinality, so that the resulting client set
     has a uniform group composition" and, for FL_target, one client of each of four groups and one more at random. So:
