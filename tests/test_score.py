@@ -120,7 +120,7 @@ def test_a_row_that_cannot_judge_is_refused(run, tmp_path, capsys, change, line)
 
 
 def test_a_client_is_needed(run, tmp_path):
-    with pytest.raises(UserError, match="--client is missing: a pair is judged by its selector; there are 2"):
+    with pytest.raises(UserError, match="--client is missing: a pair is scored by its selector; there are 2"):
         score.command([str(run), str(tmp_path)])
 
 

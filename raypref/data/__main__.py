@@ -6,13 +6,16 @@ import dataclasses
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from raypref.config import DataConfig, ModelConfig, RunConfig, UserError, nearest, registry, validate
+from raypref.config import DataConfig, ModelConfig, UserError, nearest, registry, validate
 from raypref.data.synthesize import Synthesize, synthesize
 from raypref.tools import cli, console
+
+if TYPE_CHECKING:
+    from raypref.config import RunConfig
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,8 @@ class Look:
 
     def config(self) -> RunConfig:
         """What to read; raises `UserError` where it cannot make sense."""
+        from raypref.config import RunConfig  # which the methods' files make: a second
+
         config = RunConfig(data=dataclasses.replace(self.data, source=self.source or self.data.source))
         validate(config)
         return config
