@@ -285,7 +285,7 @@ def test_mistakes_are_one_line_and_make_no_folder(here, words, message):
     "words", [["--where", "foo"], ["--reference", "Nonsense"], ["--out", __file__], ["--table", "9"]]
 )
 def test_options_are_checked_before_anything_is_read(words, monkeypatch):
-    monkeypatch.setattr(tracking, "held", lambda *_: pytest.fail("MLflow was asked"))
+    monkeypatch.setattr(tracking, "search", lambda *_: pytest.fail("MLflow was asked"))
     with pytest.raises(UserError):
         command(["main_results", *words])
 

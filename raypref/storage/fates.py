@@ -99,7 +99,7 @@ class Fates(Generic[R]):
         return f"{self.WHAT}: {used} used; left out: {left or 'none'}" if self.of else ""
 
     def lines(self, shown: Mapping[str, Sequence[str]]) -> Iterator[dict[str, Any]]:
-        """A line a run: what it is, what became of it, and in which items it is `shown`, by its id."""
+        """A line for each run: what it is, its fate, and the items that it is `shown` in, by its id."""
         for run_id, run in self.runs.items():
             yield {
                 "run": run_id,
@@ -124,7 +124,7 @@ class StageOne(Fates[FinishedRun]):
 
     @staticmethod
     def fullness(run: FinishedRun) -> int:
-        """One with diagnostics is fuller."""
+        """1 with diagnostics, else 0."""
         return bool(run.result.get("diagnostics"))
 
 
@@ -147,7 +147,7 @@ class Policies(Fates[Policy]):
         self.judge, self.judges = judge, set[str]()
 
     def read(self, uri: str) -> Iterator[Policy]:
-        """Raises `UserError` where nobody was judged by the judge."""
+        """Policies with a judgement; raises `UserError` where the named judge has judged none."""
         yield from super().read(uri)
         if self.judge and self.judge not in self.judges:
             hint = nearest(self.judge, self.judges) if self.judges else "; python -m raypref.judge makes judgements"
@@ -166,5 +166,5 @@ class Policies(Fates[Policy]):
 
     @staticmethod
     def fullness(run: Policy) -> int:
-        """One with more judgements is fuller."""
+        """Its number of judgements."""
         return len(run.judgements)
