@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
@@ -69,7 +69,7 @@ def command(argv: list[str]) -> int:
     runs, experiments = tracking.search(uri, options.names)
     check_names(options.names, experiments, uri)
 
-    kinds: dict[str, Fates[Any]] = {"runs": fates.StageOne(runs), "policies": fates.Policies(runs, options.judge)}
+    kinds: dict[str, Fates] = {"runs": fates.Fates(runs), "policies": fates.PolicyFates(runs, options.judge)}
     kinds = {of: kind for of, kind in kinds.items() if of in {drawing.of for drawing in wanted}}  # others are of no use
     read = {of: list(kind.read(uri)) for of, kind in kinds.items()}
     fitting = {of: kind.newest(read[of], where) for of, kind in kinds.items()}
@@ -153,8 +153,8 @@ def values_of(runs: Sequence[FinishedRun], fields: Iterable[str]) -> str:
     return "; ".join(f"{field} {', '.join(map(show, shown))}" for field, shown in values.items())
 
 
-def with_waiting(item: Item, drawing: Drawing, fates: Fates[Any]) -> Item:
-    """The item, and where it lacks runs that one command would complete, that command."""
+def with_waiting(item: Item, drawing: Drawing, fates: Fates) -> Item:
+    """The item, which lacks runs, with what becomes of those that wait, where some of them would be in it."""
     from raypref.evaluation.runs import method
 
     ids = [id for id in fates.waiting() if drawing.waits_for(fates.runs[id].params)]
@@ -234,13 +234,13 @@ def write(item: Item, out: Path, reference: str) -> str:
     return "\n".join(map(tables.markdown, both))
 
 
-def summaries(kinds: Mapping[str, Fates[Any]], between: str = "\n") -> str:
-    """How many runs, and policies, were used, and how many left out for which reason."""
+def summaries(kinds: Mapping[str, Fates], between: str = "\n") -> str:
+    """What became of all runs, and of all policies where there are any."""
     return between.join(filter(None, (kind.summary() for kind in kinds.values())))
 
 
-def to_csv(kinds: Mapping[str, Fates[Any]], items: Sequence[Item]) -> str:
-    """CSV, a line a run: what it is, its fate, and which tables and figures show it."""
+def to_csv(kinds: Mapping[str, Fates], items: Sequence[Item]) -> str:
+    """A line a run: what it is, what became of it, and which tables and figures show it."""
     from raypref.evaluation.tables import csv_text
 
     shown: dict[str, list[str]] = {}

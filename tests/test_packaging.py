@@ -28,6 +28,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import raypref
+from raypref.config.spaces import every_name
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -162,7 +163,9 @@ def call(module: str, *arguments: str) -> tuple[str, set[str]]:
         f"{module}{flag}"
         for module in ("raypref.run", "raypref.sweep", "raypref.compare", "raypref.data", "raypref.judge")
         for flag in ("", " --help")
-    ],
+    ]
+    + ["raypref.run fedvpa_gp --help", "raypref.sweep fedavg --help", "raypref.rlhf fedvpa_gp --help"]
+    + ["raypref.score --help", "raypref.generate --help"],
 )
 def test_a_question_about_usage_loads_no_heavy_library(words: str) -> None:
     printed, loaded = call(*words.split())
@@ -192,7 +195,7 @@ def check_command(module: str, *arguments: str) -> None:
     if module in ("raypref.run", "raypref.sweep", "raypref.rlhf", "raypref.compare"):
         words = [word for word in words if word != "…"]
         words = ["fedgd" if word == "NAME" else word for word in words]
-        assert all((ROOT / "tune_spaces" / f"{word}.py").is_file() for word in words), words
+        assert set(words) <= set(every_name()), words
     asked = [] if module in ("raypref.compare", "raypref.judge", "raypref.generate", "raypref.score") else words[:1]
     assert {argument for argument in arguments if argument.startswith("--")} <= flags(module, *asked)
 

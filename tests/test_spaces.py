@@ -9,7 +9,7 @@ import pytest
 
 from raypref.algorithms import ALGORITHMS
 from raypref.config import RunConfig, UserError, flatten, override
-from raypref.config.spaces import Needed, Space, load_space, names
+from raypref.config.spaces import Needed, Space, every_name, load_space, names
 from raypref.evaluation.ranking import BEST
 from raypref.objectives.choice import metrics
 
@@ -325,11 +325,21 @@ def test_a_space_of_ones_own_is_found_and_hides_an_installed_one(tmp_path, monke
         "from raypref.config import RunConfig\nfrom raypref.config.spaces import Space\n"
         "SPACE = Space({!r}, RunConfig())\n"
     )
-    for name in ("mine", "local"):
+    for name in ("mine", "feddpo"):
         (tmp_path / "tune_spaces" / f"{name}.py").write_text(own.format(name.upper()))
     assert set(names()) == {*NAMES, "mine"}
-    assert load_space("mine").about == "MINE" and load_space("local").about == "LOCAL"
+    assert load_space("mine").about == "MINE" and load_space("feddpo").about == "FEDDPO"
     assert load_space("fedgd").base.algorithm == "fedgd"
+
+
+def test_a_method_without_a_file_has_the_setting_of_its_paper():
+    """The registry's docstring is its line in the list; S2's setting has its groups, S1's its prototypes."""
+    assert set(every_name()) == {*NAMES, *ALGORITHMS} != set(NAMES)
+    cl, ortho = load_space("cl"), load_space("fedvpl_ortho")
+    assert cl.about.startswith("CL: one model on all data pooled") and cl.against == ("fedavg",)
+    assert (cl.base.algorithm, ortho.base.algorithm, ortho.base.objective) == ("cl", "fedvpl_ortho", "variational")
+    assert ortho.base.variational.M == 2 and set(ortho.presets) == {"paper", "gemma2b"} and set(cl.presets) == {"paper"}
+    assert load_space("fedavg").against == ()
 
 
 def test_unknown_names_are_answered_with_the_nearest(tmp_path):

@@ -45,7 +45,7 @@ def typed(tmp_path, tiny_base):
         assert process.returncode == status, printed
         return printed
 
-    run.start, run.base = start, ("--model.base", str(tiny_base), "--model.lora-r", "2")
+    run.environment, run.start, run.base = environment, start, ("--model.base", str(tiny_base), "--model.lora-r", "2")
     return run
 
 
@@ -135,3 +135,23 @@ def test_a_module_that_cannot_be_imported_is_one_line(tmp_path):
     )  # fmt: skip
     assert done.returncode == 2 and "RAYPREF_PLUGINS names 'no_such_module'" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_a_form_of_data_and_a_table(typed, tmp_path):
+    typed.environment["RAYPREF_PLUGINS"] = "tests.tenants.thumbs"
+    lines = [
+        {"who": f"p{c}", "about": f"question {i}", "up": f"good answer {i} {c}", "down": f"poor answer {i} {c}"}
+        for c in range(5) for i in range(20)
+    ]  # fmt: skip
+    lines.append({"who": "p0", "about": "question 99", "up": "the same", "down": "the same"})
+    (tmp_path / "thumbs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    printed = typed("data", "check", "thumbs.jsonl")
+    assert "read as thumbs: an answer with thumbs up and one with down" in printed
+    assert "one answer got both thumbs" in printed
+    words = ["--smoke", "--no-adapters", *typed.base, "--data.source", "thumbs.jsonl", "--against", "none"]
+    words += ["--federation.cohort", "3", "--clients.backend", "local"]
+    typed("run", "fedavg", *words, "--out", "runs")
+    typed("compare", "fedavg", "--table", "thumbs", "--out", "drawn")
+    assert "choices" in (tmp_path / "drawn" / "thumbs.md").read_text()
+    assert "thumbs: How many choices" in " ".join(typed("compare", "--help").replace("│", " ").split())

@@ -199,7 +199,7 @@ def test_positions_are_translated_both_ways():
     part = Part(Told(), np.array([1, 3, 4]))
     assert part.sizes.tolist() == [11, 13, 14] and part.group_of.tolist() == [1, 1, 0] and part.groups == ("a", "b")
     assert part.keys.tolist() == [1, 3, 4]
-    returned = part.train([2, 0], torch.zeros(2, 1), 0, Message(about=part.keys[[0, 2]]))
+    returned = part.train([2, 0], torch.zeros(2, 1), 0, Message(about=part.keys[[0, 2]]), None)
     assert part.pool.asked == [([4, 1], [1, 4])]
     assert returned.cohort.tolist() == [0, 2] and returned.sizes.tolist() == [11, 14]
     assert part.train_pooled([np.array([0, 1]), np.array([2])], None, None, 0, 1) == [[1, 3], [4]]

@@ -1,6 +1,8 @@
 """Pieces that the spaces share."""
 
 from raypref.config import ClientsConfig, DataConfig, PersonalizationConfig, RunConfig, override
+from raypref.config.spaces import Space
+from tune_spaces._papers import S1, S1_GEMMA, S2
 
 TWO_ACTORS = ClientsConfig(backend="ray", clients_per_actor=20)
 """Forty clients on two actors: both cores of a small laptop."""
@@ -56,3 +58,24 @@ VARIATIONAL = [(name, "variational") for name in ("fedvpl", "fedvpl_ortho", "fed
 
 S1_METHODS = [("feddpo", "dpo"), ("fedbiscuit", "choice"), ("fedvpl", "variational"), ("fedvpa_gp", "variational")]
 """Values of ("algorithm", "objective"): FedDPO and the selectors of S1 Table 1, all at one learning rate."""
+
+S2_METHOD = Space(
+    about="A method in S2's setting, balanced and imbalanced.",
+    base=RunConfig(clients=TWO_ACTORS),
+    grid={"data.group_sizes": [(10, 10, 10, 10), (15, 15, 5, 5)], "seed": [0, 1, 2]},
+    smoke_grid={"seed": [0, 1]},
+    presets={"paper": S2},
+    smoke=SMOKE,
+    against=("fedavg",),
+)
+"""Of methods that have no file here, with their own name and objective."""
+
+S1_METHOD = Space(
+    about="A method in S1's setting.",
+    base=OPPOSED,
+    grid={"seed": [0, 1, 2]},
+    presets={"paper": S1, "gemma2b": S1_GEMMA},
+    smoke=OPPOSED_SMOKE,
+    smoke_grid={"seed": [0]},
+)
+"""The same of methods with a latent, or that train a policy."""

@@ -38,7 +38,7 @@ class CentralizedState(State):
 
 
 class CL(Algorithm):
-    """CL: one model on all preference data, conflicting preferences within every batch."""
+    """CL: one model on all data pooled, conflicting preferences within every batch; not federated (S2 section 3)."""
 
     title: ClassVar[str] = "CL"
     weights: ClassVar[str] = "none: pooled data"
@@ -76,7 +76,7 @@ class CL(Algorithm):
 
 
 class MultiCL(CL):
-    """Multi-CL: one model a *true* group, each of R · τ steps, so that no conflict arises within a model; an oracle."""
+    """Multi-CL: one model a true group on its pooled data, so that nothing conflicts; an oracle (S2 section 3)."""
 
     title: ClassVar[str] = "Multi CL"
 

@@ -28,7 +28,7 @@ class FedAvgState(State):
 
 
 class FedAvg(Algorithm):
-    """FL: one model, uniform sampling, average by N_c."""
+    """FL (FedAvg): one model for all, clients drawn uniformly, rows averaged by their number of pairs (S2 2.1)."""
 
     title: ClassVar[str] = "FL"
     weights: ClassVar[str] = "by N_c"
@@ -66,7 +66,7 @@ class FedDPO(FedAvg):
 
 
 class FLTarget(FedAvg):
-    """FL_target: FedAvg with only its sampling changed, to group-debiased sampling over the *true* groups (S2 3.2)."""
+    """FL_target: FL with clients drawn evenly from the true groups, and nothing else changed; an oracle (S2 3.2)."""
 
     title: ClassVar[str] = "FL_target"
 

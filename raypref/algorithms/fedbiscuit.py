@@ -35,7 +35,10 @@ class FedBiscuitState(State):
 
 
 class FedBiscuit(Algorithm):
-    """Algorithm 2. It executes K · T warm-up rounds and then R - T others, and counts them all."""
+    """FedBiscuit: clients in K clusters of equal size, one model each (S2, Algorithm 2).
+
+    It executes K · T warm-up rounds and then R - T others, and counts them all.
+    """
 
     title: ClassVar[str] = "FedBiscuit"
     weights: ClassVar[str] = "warm-up uniform; then p_c = N_c / Σ N with the rest kept"

@@ -58,7 +58,7 @@ class FedGDState(State):
 
 
 class FedGD(Algorithm):
-    """Algorithm 1, both phases."""
+    """FedGD: discovers the groups, then trains one model with clients drawn evenly from them (S2, Algorithm 1)."""
 
     title: ClassVar[str] = "FedGD"
     weights: ClassVar[str] = "phase 1 uniform; phase 2 by N_c within a group, uniform across groups"
@@ -158,7 +158,7 @@ class FedGD(Algorithm):
 
 
 class FedGDTarget(FedGD):
-    """Phase 2 alone, over the *true* groups and with its R/2 rounds: what discovery can at best give.
+    """FedGD_target: FedGD's second phase alone, over the true groups: what discovery can at best give (S2 4.2).
 
     S2 B.1 says that this "reduces exactly to FL_target"; it differs from it by the hierarchical weights and by R/2
     instead of R rounds, so both are offered.

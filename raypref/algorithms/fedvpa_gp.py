@@ -82,8 +82,8 @@ class VariationalHalf(ClientHalf):
             parts["kl"] = v.beta * self._mixture_kl(batch, latent)
         # 7-8. The pull towards the client's prototype, and prototypes that are orthonormal up to their radius.
         if self.labels is not None:
-            P, own = latent.prototypes, self.labels.clamp(min=0)
-            towards = P[torch.arange(len(P)), own]
+            P = latent.prototypes
+            towards = P[torch.arange(len(P)), self.labels.clamp(min=0)]
             parts["pull"] = v.lam * pull_loss(latent.z, towards) * (self.labels >= 0)[:, None]
             parts["orthonormality"] = v.gamma * orthonormal_loss(P, v.scale)
         return replace(loss, parts=parts)
@@ -91,10 +91,9 @@ class VariationalHalf(ClientHalf):
     def _mixture_kl(self, batch: Batch, latent: Latent) -> Tensor:
         """[n, b] with the peers' weights drawn by Gumbel-softmax; a client is no peer of its own (Eq. 6 to 8)."""
         q, z = latent.q, latent.z
-        own = torch.from_numpy(self.peers[None] == np.asarray(batch.clients)[:, None]).to(z.device)
-        alone = own.all(1)  # of a cohort of one that was drawn twice running: nobody is left but N(0, I)
-        own = own & ~alone[:, None]
-        logits = self.log_weights.masked_fill(own, -torch.inf)
+        itself = torch.from_numpy(self.peers[None] == np.asarray(batch.clients)[:, None]).to(z.device)
+        alone = itself.all(1)  # of a cohort of one that was drawn twice running: nobody is left but N(0, I)
+        logits = self.log_weights.masked_fill(itself & ~alone[:, None], -torch.inf)
         gumbel = batch.draw("gumbel", logits.shape[1:], lambda t, g: -torch.log(t.exponential_(generator=g)))
         log_w = gumbel_log_weights(logits, gumbel, self.options.tau)
         mixed = mixture_kl(z, q.mu, q.log_variance, log_w, self.mean, self.variance)
@@ -150,7 +149,7 @@ class FedVPAState(State):
 
 
 class FedVPAGP(Algorithm):
-    """The full method."""
+    """FedVPA-GP: a latent for each client, with a mixture prior made of its peers and prototypes (S1 section 4)."""
 
     title: ClassVar[str] = "FedVPA-GP"
     weights: ClassVar[str] = "uniform"
@@ -254,21 +253,21 @@ class FedVPAGP(Algorithm):
 
 
 class FedVPL(FedVPAGP):
-    """Gaussian prior, no orthogonal loss (S1 5.1)."""
+    """FedVPL: FedVPA-GP with a fixed Gaussian prior and without prototypes (S1 5.1)."""
 
     title: ClassVar[str] = "FedVPL"
     mixture, orthogonal = False, False
 
 
 class FedVPLOrtho(FedVPAGP):
-    """FedVPL with the orthogonal loss (S1 5.4)."""
+    """FedVPL with prototypes and the orthogonal loss (S1 5.4)."""
 
     title: ClassVar[str] = "FedVPL+Ortho"
     mixture, orthogonal = False, True
 
 
 class FedVPLPrior(FedVPAGP):
-    """FedVPL with the federated mixture prior (S1 5.4, "GB Prior")."""
+    """FedVPL with the federated mixture prior, "GB Prior" (S1 5.4)."""
 
     title: ClassVar[str] = "FedVPL+GB Prior"
     mixture, orthogonal = True, False

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Local(Algorithm):
-    """No rounds: personalization from the LoRA default initialization."""
+    """Local: every client fine-tunes the frozen base alone, without a global phase (S2 section 5)."""
 
     title: ClassVar[str] = "Local"
     weights: ClassVar[str] = "none"

@@ -48,7 +48,10 @@ class SoftFLState(State):
 
 
 class SoftFL(Algorithm):
-    """Algorithm 3. Fusion and averages act on A and B of the adapters apart, as everywhere in S2."""
+    """Soft-FL: every client is a mixture of K models (S2, Algorithm 3).
+
+    Fusion and averages act on A and B of the adapters apart, as everywhere in S2.
+    """
 
     title: ClassVar[str] = "Soft-FL"
     weights: ClassVar[str] = "by w_{k,c}, each client's validation accuracy of expert k, normalized"

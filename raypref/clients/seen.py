@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from raypref.clients.half import Message
-from raypref.clients.kept import Kept
 from raypref.clients.pool import Pool
 from raypref.clients.protocol import Clients, Trained, Usage
 from raypref.config import RunConfig, UserError
@@ -41,16 +40,9 @@ class Part:
     def start(self) -> Tensor:
         return self.pool.start()
 
-    def train(
-        self,
-        cohort: Sequence[int] | np.ndarray,
-        rows: Tensor,
-        round: int,
-        message: Message | None = None,
-        kept: Kept | None = None,
-    ) -> Trained:
-        """`kept` is by the clients' keys, here as in the pool."""
-        returned = self.pool.train(self._there(cohort), rows, round, message, kept)
+    def train(self, cohort: Sequence[int] | np.ndarray, *how: Any) -> Trained:
+        """How is the pool's: what clients keep is by their keys, here as there."""
+        returned = self.pool.train(self._there(cohort), *how)
         return replace(returned, cohort=np.searchsorted(self.keys, returned.cohort))
 
     def train_pooled(
@@ -67,12 +59,12 @@ class Part:
     def posterior(self, clients: Sequence[int] | np.ndarray, rows: Tensor) -> dict[str, np.ndarray]:
         return self.pool.posterior(self._there(clients), rows)
 
-    def beside(self, others: Tensor, own: Tensor) -> Tensor:
+    def beside(self, others: Tensor, these: Tensor) -> Tensor:
         """Rows of the pool's other clients [C - n, D] and of these [n, D] -> [C, D], in the pool's order."""
-        mine = torch.zeros(len(others) + len(own), dtype=torch.bool)
+        mine = torch.zeros(len(others) + len(these), dtype=torch.bool)
         mine[self.keys] = True
-        rows = own.new_empty(len(mine), own.shape[1])
-        rows[mine], rows[~mine] = own, others
+        rows = these.new_empty(len(mine), these.shape[1])
+        rows[mine], rows[~mine] = these, others
         return rows
 
     def _there(self, clients: Sequence[int] | np.ndarray) -> np.ndarray:

@@ -207,7 +207,7 @@ class RLHFConfig:
 
     follows: ClassVar[bool] = True
     rounds: int = setting(30, least=1)
-    """Times that the policy is saved and told of (S1 Table 4: 50)."""
+    """Times that the policy is saved, and its numbers are shown (S1 Table 4: 50)."""
     local_steps: int = setting(10, least=1)
     """Optimizer steps a round (S1 Table 4: 30)."""
     batch_size: int = setting(32, least=1)

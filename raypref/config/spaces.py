@@ -142,11 +142,11 @@ def _draw(key: str, spec: tuple[str, float, float], sample: int) -> float:
 
 def folders() -> list[Path]:
     """Where spaces are looked for: here first, so that people can add their own, then the installed ones."""
-    found = [Path.cwd() / "tune_spaces"]
+    places = [Path.cwd() / "tune_spaces"]
     spec = importlib.util.find_spec("tune_spaces")
     if spec is not None:
-        found += [Path(p) for p in spec.submodule_search_locations or []]
-    return list({path.resolve(): path for path in found if path.is_dir()}.values())
+        places += [Path(p) for p in spec.submodule_search_locations or []]
+    return list({path.resolve(): path for path in places if path.is_dir()}.values())
 
 
 def every_name() -> list[str]:
@@ -161,16 +161,14 @@ def names() -> dict[str, Path]:
 
 
 def default_space(algorithm: str) -> Space:
-    """The space of a method that has no file: itself with its usual objective, three seeds, against FedAvg."""
+    """The space of a method that has no file of its own: its paper's setting, by what its usual objective makes."""
     method = registry.algorithm(algorithm)
-    smoke = importlib.import_module("tune_spaces._bases").SMOKE
-    return Space(
-        about=method.__doc__.splitlines()[0],
-        base=RunConfig(algorithm=algorithm, objective=method.objective),
-        grid={"seed": [0, 1, 2]},
-        smoke=smoke,
-        smoke_grid={"seed": [0, 1]},
-    )
+    objective = registry.objective(method.objective)
+    bases = importlib.import_module("tune_spaces._bases")
+    paper: Space = bases.S1_METHOD if objective.has_latent or objective.is_policy else bases.S2_METHOD
+    base = dataclasses.replace(paper.base, algorithm=algorithm, objective=method.objective)
+    against = tuple(name for name in paper.against if name != algorithm)
+    return dataclasses.replace(paper, about=method.__doc__.splitlines()[0], base=base, against=against)
 
 
 def load_space(name: str) -> Space:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,12 +83,13 @@ class Counts:
     """Left out: both orders give the same tokens."""
 
     def notes(self) -> list[str]:
-        said = {
-            "prompts_truncated": "pairs lost prompt text from the left to fit data.max_length",
-            "too_long": "pairs left out: their responses alone exceed data.max_length",
-            "identical": "pairs left out: their two responses are the same tokens",
+        """A sentence for each count that is not 0."""
+        sentences = {
+            "pairs lost prompt text from the left to fit data.max_length": self.prompts_truncated,
+            "pairs left out: their responses alone exceed data.max_length": self.too_long,
+            "pairs left out: their two responses are the same tokens": self.identical,
         }
-        return [f"{getattr(self, f.name)} {said[f.name]}" for f in fields(self) if getattr(self, f.name)]
+        return [f"{number} {sentence}" for sentence, number in sentences.items() if number]
 
 
 @dataclass(frozen=True)
@@ -105,12 +106,12 @@ class EncodedFederation:
 
     @property
     def digest(self) -> str:
-        """Hex of all clients, folds and tokens: equal where training would see the same."""
-        told = hashlib.sha256(repr((self.ids, self.groups, self.group_of.tolist())).encode())
+        """A hash, in hex, of all clients, folds and tokens: equal where training would see the same."""
+        digest = hashlib.sha256(repr((self.ids, self.groups, self.group_of.tolist())).encode())
         for client in self.clients:
             for fold in map(client.fold, FOLDS):
-                told.update(fold.offsets.tobytes() + fold.tokens.tobytes())
-        return told.hexdigest()
+                digest.update(fold.offsets.tobytes() + fold.tokens.tobytes())
+        return digest.hexdigest()
 
     def sizes(self, fold: str = "train") -> np.ndarray:
         """int64 [C], pairs (S2: N_c for the training fold)."""
@@ -136,53 +137,36 @@ def encode_federation(federation: Federation, tokenizer: Any, encoding: Encoding
 
     Raises `UserError` where a client is left without a usable pair in a fold.
     """
-    encode, template, _ = encoding
     counts = Counts()
-    clients = tuple(
-        EncodedClient(**{f: encode(c.fold(f), tokenizer, template, max_length, counts) for f in FOLDS})
-        for c in federation.clients
-    )
-    for client, encoded in zip(federation.clients, clients, strict=True):
+    clients = []
+    for client in federation.clients:
+        folds = {}
         for name in FOLDS:
-            if encoded.fold(name).pairs == 0:
+            folds[name] = encoding.encode(client.fold(name), tokenizer, encoding.template, max_length, counts)
+            if not folds[name].pairs:
                 raise UserError(
                     f"client {client.id!r} has no usable {name} pair within data.max_length={max_length}; raise it, "
                     "give clients more pairs, or raise data.min_rows to leave such clients out"
                 )
+        clients.append(EncodedClient(**folds))
     notes = (*federation.notes, *counts.notes())
-    return EncodedFederation(federation.ids, federation.group_of, federation.groups, clients, counts, notes)
+    return EncodedFederation(federation.ids, federation.group_of, federation.groups, tuple(clients), counts, notes)
 
 
 def encode_pairs(pairs: Sequence[Pair], tokenizer: Any, template: str, max_length: int, counts: Counts) -> EncodedFold:
-    """One fold. Adds to `counts`. Over-long inputs lose prompt tokens from the left, never a response or the mark."""
+    """The comparisons of one fold, each pair in both orders.
+
+    Adds to `counts`. Over-long inputs lose prompt tokens from the left, never a response or the mark.
+    """
     if not pairs:
-        return EncodedFold(np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros((0, 4), np.int32))
+        return concatenate([])
     filled = [fill(template, p.prompt, *o) for p in pairs for o in ((p.chosen, p.rejected), (p.rejected, p.chosen))]
     encoding = tokenizer([text for text, _ in filled], return_offsets_mapping=True)
-    rows: list[list[np.ndarray]] = []
-    spans: list[list[int]] = []
-    for i in range(len(pairs)):
-        orders = [
-            _fit(
-                np.asarray(encoding["input_ids"][j], dtype=np.int32),
-                np.asarray(encoding["offset_mapping"][j], dtype=np.int64).reshape(-1, 2),
-                filled[j][1],
-                max_length,
-            )
-            for j in (2 * i, 2 * i + 1)
-        ]
-        if orders[0] is None or orders[1] is None:
-            counts.too_long += 1
-        elif np.array_equal(orders[0][0], orders[1][0]):
-            counts.identical += 1
-        else:
-            counts.prompts_truncated += int(orders[0][2] or orders[1][2])
-            rows.append([orders[0][0], orders[1][0]])
-            spans += [orders[0][1], orders[1][1]]
-    flat = [ids for both in rows for ids in both]
-    offsets = np.concatenate([[0], np.cumsum([len(ids) for ids in flat], dtype=np.int64)])
-    tokens = np.concatenate(flat) if flat else np.zeros(0, np.int32)
-    return EncodedFold(tokens, offsets.astype(np.int64), np.asarray(spans, np.int32).reshape(-1, 4))
+    sequences = [
+        _fit(np.asarray(ids, np.int32), np.asarray(characters, np.int64).reshape(-1, 2), parts, max_length)
+        for ids, characters, (_, parts) in zip(encoding["input_ids"], encoding["offset_mapping"], filled, strict=True)
+    ]
+    return _fold(sequences, 4, counts)
 
 
 def encode_responses(
@@ -194,51 +178,61 @@ def encode_responses(
     template: one of `raypref.data.templates.GENERATION`. Adds to `counts`. Over-long inputs lose prompt tokens from the
     left, never a response.
     """
-    ids: list[np.ndarray] = []
-    spans: list[tuple[int, int]] = []
-    for pair in pairs:
-        both = [
-            respond(pair.prompt, answer, tokenizer, template, max_length) for answer in (pair.chosen, pair.rejected)
-        ]
-        if both[0] is None or both[1] is None:
+    responses = ((pair.prompt, response) for pair in pairs for response in (pair.chosen, pair.rejected))
+    return _fold([_respond(*texts, tokenizer, template, max_length) for texts in responses], 2, counts)
+
+
+class Fitted(NamedTuple):
+    """A token sequence that fits."""
+
+    tokens: np.ndarray
+    """int32"""
+    spans: list[int]
+    """Start and end of each response in it."""
+    truncated: bool
+    """Whether its prompt lost text from the left."""
+
+
+def _fold(sequences: Sequence[Fitted | None], width: int, counts: Counts) -> EncodedFold:
+    """The fold of sequences two by two (None: does not fit); pairs left out are counted. width: of the spans."""
+    kept: list[Fitted] = []
+    for first, second in zip(sequences[::2], sequences[1::2], strict=True):
+        if first is None or second is None:
             counts.too_long += 1
-        elif np.array_equal(both[0][0], both[1][0]):
+        elif np.array_equal(first.tokens, second.tokens):
             counts.identical += 1
         else:
-            counts.prompts_truncated += int(both[0][2] or both[1][2])
-            for sequence, span, _ in (both[0], both[1]):
-                ids.append(sequence)
-                spans.append(span)
-    offsets = np.cumsum([0, *map(len, ids)]).astype(np.int64)
-    tokens = np.concatenate(ids) if ids else np.zeros(0, np.int32)
-    return EncodedFold(tokens, offsets, np.asarray(spans, np.int32).reshape(-1, 2))
+            counts.prompts_truncated += int(first.truncated or second.truncated)
+            kept += [first, second]
+    return EncodedFold(
+        np.concatenate([np.zeros(0, np.int32), *(sequence.tokens for sequence in kept)]),
+        np.cumsum([0, *(len(sequence.tokens) for sequence in kept)], dtype=np.int64),
+        np.asarray([sequence.spans for sequence in kept], np.int32).reshape(-1, width),
+    )
 
 
-def respond(
-    prompt: str, answer: str, tokenizer: Any, template: str, max_length: int
-) -> tuple[np.ndarray, tuple[int, int], bool] | None:
-    """A prompt with an answer to its end as tokens, where the answer and its end lie, and whether the prompt lost text
-    from the left; None where even without it they exceed `max_length`."""
-    stem, where = ask(template, prompt)
+def _respond(prompt: str, response: str, tokenizer: Any, template: str, max_length: int) -> Fitted | None:
+    """A prompt with a response to its end; None where even without the prompt they exceed `max_length`."""
+    stem, prompt_part = ask(template, prompt)
     end = GENERATION[template].end
-    encoding = tokenizer(f"{stem} {answer}{end}", return_offsets_mapping=True)
+    encoding = tokenizer(f"{stem} {response}{end}", return_offsets_mapping=True)
     ids, characters = (np.asarray(encoding[name]) for name in ("input_ids", "offset_mapping"))
     if not end and tokenizer.eos_token_id is not None and ids[-1] != tokenizer.eos_token_id:
         ids = np.append(ids, tokenizer.eos_token_id)
         characters = np.concatenate([characters, characters[-1:, 1:].repeat(2, axis=1)])
-    fitted = _fit(ids.astype(np.int32), characters.reshape(-1, 2), [where, (len(stem), len(stem) + 1)], max_length)
-    if fitted is None:
-        return None
-    kept, (start, _), cut = fitted
-    return kept, (start, len(kept)), cut
+    parts = [prompt_part, (len(stem), len(stem) + 1)]
+    fitted = _fit(ids.astype(np.int32), characters.reshape(-1, 2), parts, max_length)
+    return fitted and fitted._replace(spans=[fitted.spans[0], len(fitted.tokens)])
 
 
-def _fit(
-    ids: np.ndarray, characters: np.ndarray, where: list[tuple[int, int]], max_length: int
-) -> tuple[np.ndarray, list[int], bool] | None:
-    """Drop prompt tokens from the left until the comparison fits; None where even that is not enough."""
+def _fit(ids: np.ndarray, characters: np.ndarray, parts: list[tuple[int, int]], max_length: int) -> Fitted | None:
+    """Drop prompt tokens from the left until the comparison fits; None where even that is not enough.
+
+    characters: [tokens, 2], which ones each token covers. parts: start and end of the prompt, then of each response, in
+    characters.
+    """
     excess = len(ids) - max_length
-    start, end = where[0]
+    start, end = parts[0]
     if excess > 0:
         inside = np.flatnonzero((characters[:, 0] >= start) & (characters[:, 1] <= end) & (characters[:, 1] > start))
         if len(inside) < excess:
@@ -246,11 +240,11 @@ def _fit(
         keep = np.ones(len(ids), dtype=bool)
         keep[inside[:excess]] = False
         ids, characters = ids[keep], characters[keep]
-    span: list[int] = []
-    for start, end in where[1:]:
+    spans: list[int] = []
+    for start, end in parts[1:]:
         inside = np.flatnonzero((characters[:, 1] > start) & (characters[:, 0] < end))
-        span += [int(inside[0]), int(inside[-1]) + 1] if len(inside) else [0, 0]
-    return ids, span, excess > 0
+        spans += [int(inside[0]), int(inside[-1]) + 1] if len(inside) else [0, 0]
+    return Fitted(ids, spans, excess > 0)
 
 
 def choice_tokens(tokenizer: Any, template: str) -> tuple[int, int]:
@@ -261,9 +255,9 @@ def choice_tokens(tokenizer: Any, template: str) -> tuple[int, int]:
     stem = fill(template, "x", "y", "z")[0]
     base = tokenizer(stem)["input_ids"]
     for form in (" {}", "\n{}", "{}"):
-        found = [tokenizer(stem + form.format(letter))["input_ids"] for letter in "AB"]
-        if all(len(ids) == len(base) + 1 and ids[:-1] == base for ids in found) and found[0][-1] != found[1][-1]:
-            return found[0][-1], found[1][-1]
+        a, b = (tokenizer(stem + form.format(letter))["input_ids"] for letter in "AB")
+        if a[:-1] == b[:-1] == base and a[-1] != b[-1]:
+            return a[-1], b[-1]
     raise UserError(
         f"this tokenizer has no single, distinct tokens for the choices A and B after {TEMPLATES[template][-14:]!r}; "
         "use another base or data.template"

@@ -8,11 +8,10 @@ from dataclasses import astuple
 from pathlib import Path
 
 from raypref.config import DataConfig, UserError
-from raypref.data.forms import Made
 from raypref.data.forms.pairs import REPEATED, extract
-from raypref.data.rows import Losses, Row, Unusable, missing, some, wrapped
-from raypref.data.sources import Table
+from raypref.data.rows import Losses, PairRow, Row, Table, Unusable, listing, no_column, wrapper_of
 from raypref.data.splits import pair_key
+from raypref.data.synthetic import shuffled
 
 HH = "Anthropic/hh-rlhf"
 """The hub's HH-RLHF (Bai et al. 2022; the data of S1 5.1)."""
@@ -21,19 +20,50 @@ HH_FOLDERS = "helpful-base+harmless-base"
 """What is read of it for `data.kinds`: S1 does not say which; the other folders are helpful pairs of later models."""
 
 
-def named(config: DataConfig) -> str:
-    """The source, with the folders of HH-RLHF where the hub's is meant."""
+def source_of(config: DataConfig) -> str:
+    """The source of the files, with the folders of HH-RLHF where the hub's is meant."""
     return f"{HH}:{HH_FOLDERS}" if config.source == HH and not Path(HH).exists() else config.source
 
 
-def dealt(tables: Sequence[Table], config: DataConfig, seed: int) -> Iterator[Made]:
-    """The tables' rows with a `client_id` and a `group`, which is the kind: each kind's distinct pairs go to its
-    `data.group_sizes` clients by the seed, in numbers that differ by one at most, all rows of a pair to one client.
-    What is not dealt is given, too.
+def deal(tables: Sequence[Table], config: DataConfig, seed: int) -> Iterator[PairRow]:
+    """The tables' rows with a `client_id` and a `group`, which is the kind.
 
-    Raises `UserError` for tables that do not fit the kinds, at once, and for a kind of too few pairs.
+    Each kind's distinct pairs go to its `data.group_sizes` clients by the seed, in numbers that differ by one at most,
+    all rows of a pair to one client. What is not dealt is given, too.
+    Raises `UserError` for tables that do not fit the kinds, and for a kind of too few pairs.
     """
-    return _deal(_by_kind(tables, config), config, seed)
+    columns = (config.prompt_column, config.chosen_column, config.rejected_column)
+    pools: dict[str, dict[bytes, list[Row]]] = {kind: {} for kind in config.kinds}
+    losses = {kind: Losses() for kind in ("", *config.kinds)}
+    for kind, name, table in _by_kind(tables, config):
+        for row in table.rows():
+            try:
+                if not kind:
+                    raise Unusable(f"{name} is of none of the kinds {', '.join(config.kinds)}")
+                if isinstance(row, Unusable):
+                    raise Unusable(str(row), f"{row.place} of {name}")
+                pair = extract(*(row.get(column) for column in columns))
+            except Unusable as reason:
+                losses[kind].add(reason)
+                yield reason
+                continue
+            pools[kind].setdefault(pair_key(*astuple(pair)), []).append(row)
+    for kind, clients in zip(config.kinds, config.group_sizes, strict=True):
+        pool = pools[kind]
+        if len(pool) < clients:
+            why = "".join(f"; {number:,} rows: {reason}" for reason, number in [*losses[kind].reasons().items()][:1])
+            raise UserError(
+                f"{config.source}: {clients} clients of {kind!r} need as many pairs, and {len(pool)} are usable{why}; "
+                "lower data.group_sizes, or mend the rows"
+            )
+        needed = clients * (config.pairs_per_client or len(pool))
+        digits = max(2, len(str(clients - 1)))
+        for i, key in enumerate(shuffled(pool, seed)):
+            if i < needed:
+                client = f"{kind}-{i % clients:0{digits}d}"
+                yield from ({**row, "client_id": client, "group": kind} for row in pool[key])
+            else:
+                yield from [None, *(Unusable(REPEATED) for _ in pool[key][1:])]
 
 
 def _by_kind(tables: Sequence[Table], config: DataConfig) -> list[tuple[str, str, Table]]:
@@ -41,16 +71,16 @@ def _by_kind(tables: Sequence[Table], config: DataConfig) -> list[tuple[str, str
 
     Raises `UserError` for a name with several kinds, a kind without a table, a column that is missing, and for people.
     """
-    root, found = str(Path(config.source).expanduser()), []
+    root, result = str(Path(config.source).expanduser()), []
     for table in tables:
         name = table.name.removeprefix(root).lstrip("/") or Path(table.name).name
         kinds = [kind for kind in config.kinds if kind.lower() in name.lower()]
+        result.append(("".join(kinds), name, table))
         if len(kinds) > 1:
             raise UserError(
-                f"{config.source}: the name {name!r} has several of data.kinds: {some(kinds)}; give each kind files or "
-                "folders of its own, or words that tell them apart"
+                f"{config.source}: the name {name!r} has several of data.kinds: {listing(kinds)}; give each kind files "
+                "or folders of its own, or words that tell them apart"
             )
-        found.append(("".join(kinds), name, table))
         if not kinds:
             continue
         if not table.columns:
@@ -62,48 +92,11 @@ def _by_kind(tables: Sequence[Table], config: DataConfig) -> list[tuple[str, str
             )
         for flag, column in (("chosen-column", config.chosen_column), ("rejected-column", config.rejected_column)):
             if column not in table.columns:
-                raise missing(table.name, column, flag, table.columns, wrapped(table.rows()))
+                raise no_column(table.name, column, flag, table.columns, wrapper_of(table.rows()))
     for kind in config.kinds:
-        if kind not in [known for known, _, _ in found]:
+        if kind not in [name for name, _, _ in result]:
             raise UserError(
                 f"{config.source}: no file or folder has {kind!r} (of data.kinds) in its name; there are: "
-                f"{some([name for _, name, _ in found])}"
+                f"{listing([name for _, name, _ in result])}"
             )
-    return found
-
-
-def _deal(tables: Sequence[tuple[str, str, Table]], config: DataConfig, seed: int) -> Iterator[Made]:
-    from raypref.data.synthetic import shuffled
-
-    columns = (config.prompt_column, config.chosen_column, config.rejected_column)
-    pools: dict[str, dict[bytes, list[Row]]] = {kind: {} for kind in config.kinds}
-    lost = {kind: Losses() for kind in ("", *config.kinds)}
-    for kind, name, table in tables:
-        for row in table.rows():
-            try:
-                if not kind:
-                    raise Unusable(f"{name} is of none of the kinds {', '.join(config.kinds)}")
-                if isinstance(row, Unusable):
-                    raise Unusable(str(row), f"{row.place} of {name}")
-                pair = extract(*(row.get(column) for column in columns))
-            except Unusable as reason:
-                lost[kind].add(reason)
-                yield reason
-                continue
-            pools[kind].setdefault(pair_key(*astuple(pair)), []).append(row)
-    for kind, clients in zip(config.kinds, config.group_sizes, strict=True):
-        pool = pools[kind]
-        if len(pool) < clients:
-            why = "".join(f"; {number:,} rows: {reason}" for reason, number in [*lost[kind].reasons().items()][:1])
-            raise UserError(
-                f"{config.source}: {clients} clients of {kind!r} need as many pairs, and {len(pool)} are usable{why}; "
-                "lower data.group_sizes, or mend the rows"
-            )
-        wanted = clients * (config.pairs_per_client or len(pool))
-        digits = max(2, len(str(clients - 1)))
-        for i, key in enumerate(shuffled(pool, seed)):
-            if i < wanted:
-                client = f"{kind}-{i % clients:0{digits}d}"
-                yield from ({**row, "client_id": client, "group": kind} for row in pool[key])
-            else:
-                yield from [None, *(Unusable(REPEATED) for _ in pool[key][1:])]
+    return result

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from raypref.config import DataConfig, UserError
-from raypref.data import forms, kinds, sources
+from raypref.data import forms, kinds, sources, synthetic
 from raypref.data.federation import Federation
 from raypref.data.forms.pairs import NO_PROMPT
 from raypref.data.people import Counts, assemble
-from raypref.data.rows import missing, some, wrapped
+from raypref.data.rows import PairRow, Table, columns_of, listing, no_column, wrapper_of
 
 
 def load(config: DataConfig, seed: int) -> Federation:
@@ -29,15 +29,16 @@ def load(config: DataConfig, seed: int) -> Federation:
 
 def read(config: DataConfig, seed: int) -> tuple[Federation, Counts]:
     """`load` with its counts, and without an error where no client is left."""
-    held_out = config.exact_counts
-    if held_out != (0, 0):
-        if min(held_out) < 1:
-            raise UserError(f"data.exact_counts is {held_out}; both numbers must be above 0, or both 0 for off")
+    if config.exact_counts != (0, 0):
+        if min(config.exact_counts) < 1:
+            raise UserError(
+                f"data.exact_counts is {config.exact_counts}; both numbers must be above 0, or both 0 for off"
+            )
         if config.split != "pair":
             raise UserError("data.exact_counts draws pairs, whatever their data.split; set one of the two only")
-    given = source(config, seed)
-    config = given.config
-    for flag, name in {
+    source = _source(config, seed)
+    config, columns = source.config, source.columns
+    needed = {
         "client-column": config.client_column,
         "chosen-column": config.chosen_column,
         "rejected-column": config.rejected_column,
@@ -45,13 +46,14 @@ def read(config: DataConfig, seed: int) -> tuple[Federation, Counts]:
         "prompt-column": config.prompt_column if config.prompt_column != "prompt" else "",  # it may be implicit
         "split": config.split if config.split != "pair" else "",
         "cover-column": config.cover_column,
-    }.items():
-        if name and name not in given.columns:
-            raise missing(config.source, name, flag, given.columns, wrapped(given.rows))
-    federation, counts = assemble(given.rows, config)
-    if "prompt" not in given.columns and counts.lost.get(NO_PROMPT) and sum(counts.lost.values()) == counts.rows:
-        raise missing(config.source, "prompt", "prompt-column", given.columns)
-    return federation, replace(counts, read_as=given.read_as, hint=given.hint)
+    }
+    for flag, name in needed.items():
+        if name and name not in columns:
+            raise no_column(config.source, name, flag, columns, wrapper_of(source.rows))
+    federation, counts = assemble(source.rows, config)
+    if "prompt" not in columns and counts.lost.get(NO_PROMPT) and sum(counts.lost.values()) == counts.rows:
+        raise no_column(config.source, "prompt", "prompt-column", columns)
+    return federation, replace(counts, read_as=source.read_as, hint=source.hint)
 
 
 @dataclass(frozen=True)
@@ -61,46 +63,44 @@ class Source:
     config: DataConfig
     """With the names of the columns that are there."""
     columns: Sequence[str]
-    rows: Iterable[forms.Made]
+    rows: Iterable[PairRow]
     """To be read once."""
     read_as: str
     hint: str = ""
 
 
-def source(config: DataConfig, seed: int) -> Source:
+def _source(config: DataConfig, seed: int) -> Source:
     """The rows of `config.source` as rows of pairs, by their form; those without people are dealt by `seed`.
 
-    Raises `UserError` where files are of different forms, or not of the kinds.
+    Raises `UserError` where files are of different forms.
     """
+    dealt = replace(config, **forms.DEALT)
     if config.source == "synthetic":
-        from raypref.data.synthetic import generate
-
-        made = generate(config.group_sizes, config.pairs_per_axis, config.axes, seed)
-        about = "synthetic: the embedded generator's pairs of the clients of data.group_sizes"
-        return Source(replace(config, **forms.DEALT), [*forms.DEALT.values(), "axis"], made, about)
-    tables = sources.tables(kinds.named(config) if config.kinds else config.source)
-    name = _form_of(tables, config)
-    columns = list(dict.fromkeys(column for table in tables for column in table.columns))
+        rows = synthetic.generate(config.group_sizes, config.pairs_per_axis, config.axes, seed)
+        read_as = "synthetic: the embedded generator's pairs of the clients of data.group_sizes"
+        return Source(dealt, (*forms.DEALT.values(), "axis"), rows, read_as)
+    tables = sources.tables(kinds.source_of(config) if config.kinds else config.source)
+    name, columns = _form_of(tables, config), columns_of(tables)
     if config.kinds:
-        dealt = kinds.dealt(tables, config, seed)
-        about = f"{name}, of the kinds {', '.join(config.kinds)} by the names of files, dealt to clients of one each"
+        rows = kinds.deal(tables, config, seed)
+        read_as = f"{name}, of the kinds {', '.join(config.kinds)} by the names of files, dealt to clients of one each"
         config = replace(config, client_column="client_id", group_column="group")
-        return Source(config, list(dict.fromkeys([*columns, "client_id", "group"])), dealt, about)
+        return Source(config, list(dict.fromkeys([*columns, "client_id", "group"])), rows, read_as)
     form = forms.form(name)
-    pairs = form.pairs(sources.rows_of(tables), config, seed)
-    about, hint = f"{name}: {form.about}", form.hint(config, columns)
+    rows = form.pairs(sources.rows_of(tables), config, seed)
+    read_as, hint = f"{name}: {form.about}", form.hint(config, columns)
     if form.dealt:
-        return Source(replace(config, **forms.DEALT), form.gives, pairs, about, hint)
-    return Source(config, list(dict.fromkeys([*columns, *form.gives])), pairs, about, hint)
+        return Source(dealt, form.gives, rows, read_as, hint)
+    return Source(config, list(dict.fromkeys([*columns, *form.gives])), rows, read_as, hint)
 
 
-def _form_of(tables: Sequence[sources.Table], config: DataConfig) -> str:
+def _form_of(tables: Sequence[Table], config: DataConfig) -> str:
     """The name of the form of all tables; those whose columns name none are let through, and their rows are counted."""
-    named: dict[str, list[str]] = {}
+    files: dict[str, list[str]] = {}
     for table in tables:
         if name := forms.recognized(table.columns, config):
-            named.setdefault(name, []).append(table.name)
-    if len(named) > 1:
-        told = "; ".join(f"{some(files, 3)} (with {forms.known_by(name, config)})" for name, files in named.items())
-        raise UserError(f"{config.source}: holds rows of different forms: {told}; name one file, or keep them apart")
-    return next(iter(named), forms.PAIRS)
+            files.setdefault(name, []).append(table.name)
+    if len(files) > 1:
+        listed = "; ".join(f"{listing(files[name], 3)} (with {forms.known_by(name, config)})" for name in files)
+        raise UserError(f"{config.source}: holds rows of different forms: {listed}; name one file, or keep them apart")
+    return next(iter(files), forms.PAIRS)

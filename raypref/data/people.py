@@ -8,15 +8,14 @@ from dataclasses import astuple, dataclass, field
 
 from raypref.config import DataConfig, UserError
 from raypref.data.federation import FOLDS, Client, Federation, Pair
-from raypref.data.forms import Made
 from raypref.data.forms.pairs import extract
-from raypref.data.rows import Losses, Unusable, as_text, some
+from raypref.data.rows import Losses, PairRow, Unusable, as_text, listing
 from raypref.data.splits import crossing, exact_folds, key_fold, pair_key, value_fold
 
 
-@dataclass(frozen=True)
+@dataclass
 class Counts:
-    """What reading met, for `notes` and for `python -m raypref.data check`."""
+    """What reading a data set met, for `notes` and for `python -m raypref.data check`."""
 
     rows: int = 0
     """Rows of the source, as its form gave them."""
@@ -43,20 +42,19 @@ class Counts:
 
     def notes(self) -> tuple[str, ...]:
         """One sentence for each kind of thing that was met."""
-        said = [f"rows left out, {why}: {n:,} of {self.rows:,}" for why, n in self.lost.items()]
-        if self.doubled:
-            said.append(f"rows that repeat one of the same client, kept once: {self.doubled:,}")
-        if self.conflicting:
-            said.append(f"pairs on which one client chose both ways, both kept: {self.conflicting:,}")
-        if self.crossing:
-            said.append(
-                f"warning: pairs in different folds for different rows: {self.crossing:,}, so a model may have been "
-                "trained on what it is tested on; data.split 'pair' without data.exact_counts has no such overlap"
-            )
-        if self.undealt:
-            said.append(f"pairs dealt to no client, since none needed more: {self.undealt:,}")
-        said += [f"clients left out, {why}: {len(ids):,} ({some(ids)})" for why, ids in self.left_out.items()]
-        return tuple(said)
+        overlap = (
+            ", so a model may have been trained on what it is tested on; data.split 'pair' without data.exact_counts "
+            "has no such overlap"
+        )
+        sentences = [
+            *((f"rows left out, {why}", number, f" of {self.rows:,}") for why, number in self.lost.items()),
+            ("rows that repeat one of the same client, kept once", self.doubled, ""),
+            ("pairs on which one client chose both ways, both kept", self.conflicting, ""),
+            ("warning: pairs in different folds for different rows", self.crossing, overlap),
+            ("pairs dealt to no client, since none needed more", self.undealt, ""),
+            *((f"clients left out, {why}", len(ids), f" ({listing(ids)})") for why, ids in self.left_out.items()),
+        ]
+        return tuple(f"{what}: {number:,}{more}" for what, number, more in sentences if number)
 
 
 @dataclass
@@ -70,45 +68,31 @@ class Person:
     """Value of the column to cover -> usable rows."""
 
 
-@dataclass
-class Gathered:
-    """What all rows say."""
+def assemble(rows: Iterable[PairRow], config: DataConfig) -> tuple[Federation, Counts]:
+    """Rows of pairs to a federation, whatever their order. Columns as `config` names them; '' is a column not used.
 
-    people: dict[str, Person] = field(default_factory=dict)
-    rows: int = 0
-    doubled: int = 0
-    undealt: int = 0
-    lost: Losses = field(default_factory=Losses)
-
-
-def assemble(rows: Iterable[Made], config: DataConfig) -> tuple[Federation, Counts]:
-    """Rows of pairs to a federation, independent of their order. Columns as `config` names them; '' is a column not
-    used.
-
-    Without a client column all rows are one client's, 'all'. A row may be the reason why it is none, or None: a pair
-    that was dealt to nobody.
+    Without a client column all rows are one client's, 'all'.
     """
-    gathered = gather(rows, config)
+    people, counts = gather(rows, config)
     clients: list[Client] = []
     left_out: dict[str, list[str]] = {}
     assigned: list[tuple[bytes, str]] = []
     chosen_by: dict[bytes, dict[str, set[str]]] = {}  # pair -> chosen text -> people
-    conflicting = 0
-    to_cover = sorted({value for person in gathered.people.values() for value in person.covered} - {""})
-    for name, person in sorted(gathered.people.items()):
+    to_cover = sorted({value for person in people.values() for value in person.covered} - {""})
+    for name, person in sorted(people.items()):
         if len(person.groups) > 1:
             raise UserError(
-                f"client {name!r} is in the groups {some(sorted(person.groups))}; give each client one value in column "
-                f"{config.group_column!r}, or leave data.group_column empty"
+                f"client {name!r} is in the groups {listing(sorted(person.groups))}; give each client one value in "
+                f"column {config.group_column!r}, or leave data.group_column empty"
             )
         keyed = sorted(((pair_key(*astuple(pair)), pair.chosen, pair) for pair in person.choices), key=lambda x: x[:2])
         keys, pairs = [key for key, _, _ in keyed], [pair for _, _, pair in keyed]
         folds = _folds(name, keys, [person.choices[pair] for pair in pairs], config)
-        conflicting += len(keys) - len(set(keys))
+        counts.conflicting += len(keys) - len(set(keys))
         for key, pair in zip(keys, pairs, strict=True):
             chosen_by.setdefault(key, {}).setdefault(pair.chosen, set()).add(name)
         parts = {fold: tuple(p for p, f in zip(pairs, folds, strict=True) if f == fold) for fold in FOLDS}
-        if why := _why_not(person, parts, to_cover, config):
+        if why := _why_left_out(person, parts, to_cover, config):
             left_out.setdefault(why, []).append(name)
             continue
         if config.group_column and not person.groups:
@@ -118,28 +102,22 @@ def assemble(rows: Iterable[Made], config: DataConfig) -> tuple[Federation, Coun
             )
         clients.append(Client(name, "".join(person.groups), **parts))
         assigned += zip(keys, folds, strict=True)
-
-    counts = Counts(
-        rows=gathered.rows,
-        pairs=len(chosen_by),
-        lost=gathered.lost.reasons(),
-        doubled=gathered.doubled,
-        conflicting=conflicting,
-        disagreed=sum(_disagree(sides) for sides in chosen_by.values()),
-        crossing=crossing(assigned),
-        undealt=gathered.undealt,
-        left_out={why: tuple(ids) for why, ids in left_out.items()},
-    )
+    counts.pairs = len(chosen_by)
+    # Two people chose opposite texts of one pair where both were chosen, and not by one person alone.
+    counts.disagreed = sum(len(c) == 2 and len(set().union(*c.values())) > 1 for c in chosen_by.values())
+    counts.crossing = crossing(assigned)
+    counts.left_out = {why: tuple(ids) for why, ids in left_out.items()}
     return Federation(tuple(clients), counts.notes()), counts
 
 
-def gather(rows: Iterable[Made], config: DataConfig) -> Gathered:
-    """Each row's choice to its person, or counted."""
-    found = Gathered()
+def gather(rows: Iterable[PairRow], config: DataConfig) -> tuple[dict[str, Person], Counts]:
+    """Each row's choice to its person, by id; what is lost is counted."""
+    people: dict[str, Person] = {}
+    counts, losses = Counts(), Losses()
     for row in rows:
-        found.rows += 1
+        counts.rows += 1
         if row is None:
-            found.undealt += 1
+            counts.undealt += 1
             continue
         try:
             if isinstance(row, Unusable):
@@ -153,19 +131,22 @@ def gather(rows: Iterable[Made], config: DataConfig) -> Gathered:
             texts = (row.get(column) for column in (config.prompt_column, config.chosen_column, config.rejected_column))
             pair = extract(*texts)
         except Unusable as reason:
-            found.lost.add(reason)
+            losses.add(reason)
             continue
-        person = found.people.setdefault(name, Person())
-        found.doubled += pair in person.choices
+        person = people.setdefault(name, Person())
+        counts.doubled += pair in person.choices
         person.choices[pair] = min(value, person.choices.get(pair, value))  # the smallest, so that order is nothing
         if config.group_column:
             person.groups |= {as_text(row.get(config.group_column))} - {""}
         if config.cover_column:
             person.covered[as_text(row.get(config.cover_column))] += 1
-    return found
+    counts.lost = losses.reasons()
+    return people, counts
 
 
-def _why_not(person: Person, parts: Mapping[str, Sequence[Pair]], to_cover: Sequence[str], config: DataConfig) -> str:
+def _why_left_out(
+    person: Person, parts: Mapping[str, Sequence[Pair]], to_cover: Sequence[str], config: DataConfig
+) -> str:
     """Why somebody takes no part; empty: for no reason.
 
     parts: fold -> pairs. to_cover: all values of the column in which everybody must have rows.
@@ -175,13 +156,13 @@ def _why_not(person: Person, parts: Mapping[str, Sequence[Pair]], to_cover: Sequ
     if len(person.choices) < config.min_rows:
         return f"fewer than {config.min_rows} usable pairs (data.min_rows)"
     if few:
-        where = " or ".join(few) if len(few) <= 3 else f"{len(few)} of the {len(to_cover)} values"
+        values = " or ".join(few) if len(few) <= 3 else f"{len(few)} of the {len(to_cover)} values"
         return (
-            f"fewer than {config.cover_min_rows} usable rows with {where} in column {config.cover_column!r} "
+            f"fewer than {config.cover_min_rows} usable rows with {values} in column {config.cover_column!r} "
             "(data.cover_min_rows)"
         )
     if config.exact_counts not in ((0, 0), (len(parts["validation"]), len(parts["test"]))):
-        return f"too few usable pairs to hold out exactly {some(config.exact_counts)} (data.exact_counts)"
+        return f"too few usable pairs to hold out exactly {listing(config.exact_counts)} (data.exact_counts)"
     return f"no pair in {' or '.join(empty)}" if empty else ""
 
 
@@ -191,8 +172,3 @@ def _folds(client: str, keys: Sequence[bytes], values: Sequence[str], config: Da
     if config.split == "pair":
         return [key_fold(key, config.validation, config.test) for key in keys]
     return [value_fold(value, config.validation, config.test) for value in values]
-
-
-def _disagree(sides: Mapping[str, set[str]]) -> bool:
-    """Whether some two people chose opposite texts of one pair: both were chosen, and not by one person alone."""
-    return len(sides) == 2 and len(set().union(*sides.values())) > 1

@@ -8,27 +8,62 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import functools
 import gzip
 import itertools
 import json
 import shlex
+import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 from raypref.config import UserError
-from raypref.data.rows import Row, Unusable
+from raypref.data.rows import Row, RowRead, Table, Unusable, shortened
 
 LONG_NUMBER = "a number of more digits than Python reads (4,300), which should be text"
 TOO_DEEP = "JSON that is nested too deeply"
 NOT_UTF8 = "a text that is not UTF-8"
 OUT_OF_RANGE = "a value out of range, such as a date"
 
+BATCH = 1000
+"""Rows that are turned into Python's objects at a time, where they come in columns."""
+
 
 def suffix(path: Path) -> str:
-    """'.jsonl.gz' of 'a.b.JSONL.gz'."""
+    """The end of a file's name that tells its format, in small letters: '.jsonl.gz' of 'a.b.JSONL.gz'."""
     return "".join(path.suffixes[-2:] if path.suffix.lower() == ".gz" else path.suffixes[-1:]).lower()
+
+
+@contextlib.contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Turns what goes wrong with a file into a `UserError` of one line that says what to do."""
+    try:
+        yield
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise UserError(f"{path}: is not a whole gzip file ({error}); fetch or compress it again") from error
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror or error})") from error
+    except RecursionError as error:
+        raise UserError(f"{path}: its JSON is nested too deeply to be rows") from error
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path}: line {error.lineno} is no JSON ({error.msg}, column {error.colno})") from error
+
+
+def table(path: Path) -> Table:
+    """The rows of one local file, whose suffix is one of `READERS`. Raises `UserError` where it cannot be read."""
+    read_header, read_rows = READERS[suffix(path)]
+
+    def rows() -> Iterator[RowRead]:
+        with explained(path):
+            yield from read_rows(path)
+
+    with explained(path):
+        return Table(tuple(read_header(path)), rows, str(path))
+
+
+# --- text
 
 
 def lines(path: Path) -> Iterator[str]:
@@ -37,8 +72,7 @@ def lines(path: Path) -> Iterator[str]:
     Each is decoded by itself, so that what is wrong with one is said of that line and no other. Raises `UserError` at
     the first that is not UTF-8.
     """
-    opening = gzip.open if path.suffix.lower() == ".gz" else open
-    with opening(path, "rb") as file:
+    with _open(path) as file:
         number = 0
         for block in file:
             for raw in block.splitlines(keepends=True):  # a carriage return alone ends a line, too
@@ -50,95 +84,87 @@ def lines(path: Path) -> Iterator[str]:
                 yield line
 
 
+def _open(path: Path) -> BinaryIO:
+    return cast(BinaryIO, gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb"))
+
+
 def _not_utf8(path: Path, number: int, error: UnicodeDecodeError) -> UserError:
     """Nobody can know the encoding; a mark at the start says UTF-16, and most others are Windows files. Not so where
     other lines are beyond ASCII and UTF-8: there the one line is to blame."""
-    said = f"{path}: line {number} is not UTF-8 (byte 0x{error.object[error.start]:02x})"
-    packed = path.suffix.lower() == ".gz"
-    with (gzip.open if packed else open)(path, "rb") as file:
-        marked = file.read(2) in (b"\xff\xfe", b"\xfe\xff")
-        if not marked and any(_is_utf8(line) and not line.isascii() for line in file):
-            return UserError(f"{said}, though other lines are; mend that line or remove it")
-    of = shlex.quote(str(path))
-    command = f"iconv -f {'UTF-16' if marked else 'WINDOWS-1252'} -t UTF-8"
-    command = f"gzip -dc {of} | {command} | gzip > NEW" if packed else f"{command} {of} > NEW"
-    return UserError(
-        f"{said}; convert it: {command}" + ("" if marked else " (a guess: use the encoding it was saved in)")
-    )
-
-
-def _is_utf8(line: bytes) -> bool:
-    try:
-        line.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-@contextlib.contextmanager
-def told(path: Path) -> Iterator[None]:
-    """What goes wrong with a file, as one line that says what to do."""
-    try:
-        yield
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise UserError(f"{path}: is not a whole gzip file ({error}); fetch or compress it again") from error
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror or error})") from error
-    except RecursionError as error:
-        raise UserError(f"{path}: its JSON is nested too deeply to be rows") from error
+    problem = f"{path}: line {number} is not UTF-8 (byte 0x{error.object[error.start]:02x})"
+    with _open(path) as file:
+        utf16 = file.read(2) in (b"\xff\xfe", b"\xfe\xff")
+        if not utf16 and any(not line.isascii() and "\ufffd" not in line.decode(errors="replace") for line in file):
+            return UserError(f"{problem}, though other lines are; mend that line or remove it")
+    name = shlex.quote(str(path))
+    command = f"iconv -f {'UTF-16' if utf16 else 'WINDOWS-1252'} -t UTF-8"
+    command = f"gzip -dc {name} | {command} | gzip > NEW" if path.suffix.lower() == ".gz" else f"{command} {name} > NEW"
+    guess = "" if utf16 else " (a guess: use the encoding it was saved in)"
+    return UserError(f"{problem}; convert it: {command}{guess}")
 
 
 # --- JSON
 
 
-class _Long(int):
-    """Stands for an integer of more digits than Python reads."""
+_LONG = object()
+"""Stands for an integer of more digits than Python reads."""
 
 
-def _json_rows(path: Path) -> Iterator[Row | Unusable]:
+def _json_rows(path: Path) -> Iterator[RowRead]:
     """JSON Lines, whatever the suffix says, or one list of objects, or one object."""
-    filled = ((number, line) for number, line in enumerate(lines(path), 1) if line.strip())
-    (at, first), (_, second), *_ = *itertools.islice(filled, 2), (0, ""), (0, "")
+    numbered = ((number, line) for number, line in enumerate(lines(path), 1) if line.strip())
+    at, first = next(numbered, (0, ""))
     if not first:
         return
     if _is_object(first):
-        for number, line in enumerate(lines(path), 1):
-            if line.strip():
-                yield _object(path, number, line)
+        for number, line in itertools.chain([(at, first)], numbered):
+            yield _json_line(path, number, line)
         return
     try:
         value, long = _parse("".join(lines(path)))
-    except json.JSONDecodeError as error:
+    except json.JSONDecodeError:
+        _, second = next(numbered, (0, ""))
         if first.strip() not in ("[", "{") and ("jsonl" in suffix(path) or _is_object(second)):
-            _object(path, at, first)  # of JSON Lines the first is to blame, whose end may look right
-        raise UserError(f"{path}: line {error.lineno} is no JSON ({error.msg}, column {error.colno})") from error
+            _json_line(path, at, first)  # of JSON Lines the first is to blame, whose end may look right
+        raise
     for number, item in enumerate(value if isinstance(value, list) else [value], 1):
-        if not isinstance(item, dict):
-            raise UserError(f'{path}: item {number} is not an object such as {{"prompt": …}}; it is {_short(item)}')
-        yield Unusable(LONG_NUMBER, f"item {number}") if long and _holds_long(item) else item
+        yield _json_row(path, f"item {number}", item, long and _holds_long(item))
+
+
+def _json_line(path: Path, number: int, line: str) -> RowRead:
+    try:
+        value, long = _parse(line.rstrip("\r\n"))  # or an error at its end would be in column 1
+    except json.JSONDecodeError as error:
+        error.lineno = number
+        raise
+    except RecursionError:
+        return Unusable(TOO_DEEP, f"line {number}")
+    return _json_row(path, f"line {number}", value, long)
+
+
+def _json_row(path: Path, place: str, value: Any, long: bool) -> RowRead:
+    """The value as a row; long: whether `_LONG` is in it."""
+    if not isinstance(value, dict):
+        text = shortened(json.dumps(value, ensure_ascii=False, default=lambda long: "…"))
+        raise UserError(f'{path}: {place} is not an object such as {{"prompt": …}}; it is {text}')
+    return Unusable(LONG_NUMBER, place) if long else value
 
 
 def _parse(text: str) -> tuple[Any, bool]:
-    """What the JSON says, and whether a `_Long` is in it."""
+    """What the JSON says, and whether `_LONG` is in it."""
     try:
         return json.loads(text), False
     except json.JSONDecodeError:
         raise
-    except ValueError:  # of int(), which takes 4,300 digits
-        return json.loads(text, parse_int=_integer), True
-
-
-def _integer(digits: str) -> int:
-    try:
-        return int(digits)
-    except ValueError:
-        return _Long()
+    except ValueError:  # of int()
+        most = sys.get_int_max_str_digits()
+        return json.loads(text, parse_int=lambda n: _LONG if len(n.lstrip("-")) > most else int(n)), True
 
 
 def _holds_long(value: object) -> bool:
     if isinstance(value, dict):
         return any(map(_holds_long, value.values()))
-    return any(map(_holds_long, value)) if isinstance(value, list) else isinstance(value, _Long)
+    return any(map(_holds_long, value)) if isinstance(value, list) else value is _LONG
 
 
 def _is_object(line: str) -> bool:
@@ -146,45 +172,28 @@ def _is_object(line: str) -> bool:
         return isinstance(_parse(line)[0], dict)
     except RecursionError:
         return line.lstrip().startswith("{")
-    except ValueError:
+    except json.JSONDecodeError:
         return False
 
 
-def _object(path: Path, number: int, line: str) -> Row | Unusable:
-    try:
-        value, long = _parse(line.rstrip("\r\n"))  # or an error at its end would be in column 1
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path}: line {number} is no JSON ({error.msg}, column {error.colno})") from error
-    except RecursionError:
-        return Unusable(TOO_DEEP, f"line {number}")
-    if not isinstance(value, dict):
-        raise UserError(f'{path}: line {number} is not an object such as {{"prompt": …}}; it is {_short(value)}')
-    return Unusable(LONG_NUMBER, f"line {number}") if long else value
+def _json_header(path: Path) -> Iterable[str]:
+    return dict.fromkeys(key for row in _json_rows(path) if not isinstance(row, Unusable) for key in row)
 
 
-def _json_header(path: Path) -> Iterator[str]:
-    return iter(dict.fromkeys(key for row in _json_rows(path) if not isinstance(row, Unusable) for key in row))
-
-
-def _short(value: object) -> str:
-    shown = json.dumps(value, ensure_ascii=False)
-    return shown if len(shown) <= 40 else shown[:39] + "…"
-
-
-# --- CSV and Parquet
+# --- CSV
 
 
 def _csv_header(path: Path) -> list[str]:
     header = next(csv.reader(lines(path)), [])
-    for mark, called in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
+    for mark, marks in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
         if len(header) == 1 and mark in header[0]:
             raise UserError(
-                f"{path}: its cells are separated by {called}, not commas; write it with commas, such as "
+                f"{path}: its cells are separated by {marks}, not commas; write it with commas, such as "
                 f"pandas.read_csv({str(path)!r}, sep={mark!r}, dtype=str, keep_default_na=False).to_csv(…, index=False)"
             )
-    twice = next((name for name in header if header.count(name) > 1), None)
-    if twice is not None:
-        raise UserError(f"{path}: its header names column {twice!r} twice; rename one")
+    for name in header:
+        if header.count(name) > 1:
+            raise UserError(f"{path}: its header names column {name!r} twice; rename one")
     return header
 
 
@@ -208,28 +217,7 @@ def _csv_rows(path: Path) -> Iterator[Row]:
         ) from error
 
 
-def _parquet_header(path: Path) -> list[str]:
-    with _parquet(path) as file:
-        return list(file.schema_arrow.names)
-
-
-def _parquet_rows(path: Path) -> Iterator[Row | Unusable]:
-    with _parquet(path) as file:
-        before = 0
-        for batch in file.iter_batches(1000):
-            yield from _cells(batch, before)
-            before += batch.num_rows
-
-
-def _cells(batch: Any, before: int) -> list[Row | Unusable]:
-    """The rows of an Arrow batch; those with a cell that Python cannot hold say so, after `before` others."""
-    try:
-        return batch.to_pylist()
-    except (ValueError, OverflowError) as error:
-        if batch.num_rows > 1:
-            return [row for i in range(batch.num_rows) for row in _cells(batch.slice(i, 1), before + i)]
-        reason = NOT_UTF8 if isinstance(error, UnicodeDecodeError) else OUT_OF_RANGE
-        return [Unusable(reason, f"row {before + 1}")]
+# --- Parquet
 
 
 @contextlib.contextmanager
@@ -244,11 +232,42 @@ def _parquet(path: Path) -> Iterator[Any]:
         raise UserError(f"{path}: cannot be read ({' '.join(str(error).split())})") from error
 
 
-READERS: dict[str, tuple[Callable[[Path], Iterable[str]], Callable[[Path], Iterator[Row | Unusable]]]] = {
-    ".jsonl": (_json_header, _json_rows),
-    ".jsonl.gz": (_json_header, _json_rows),
-    ".json": (_json_header, _json_rows),
-    ".json.gz": (_json_header, _json_rows),
+def _parquet_header(path: Path) -> list[str]:
+    with _parquet(path) as file:
+        return list(file.schema_arrow.names)
+
+
+def _parquet_rows(path: Path) -> Iterator[RowRead]:
+    with _parquet(path) as file:
+        first = 0  # row of the batch, in the file
+        for batch in file.iter_batches(BATCH):
+            read = functools.partial(_rows_of_arrow, batch, first)
+            yield from rows_of_batch(read, first, first + batch.num_rows)
+            first += batch.num_rows
+
+
+def _rows_of_arrow(batch: Any, first: int, start: int, end: int) -> list[Row]:
+    return batch.slice(start - first, end - start).to_pylist()
+
+
+def rows_of_batch(read: Callable[[int, int], list[Row]], start: int, end: int) -> Iterator[RowRead]:
+    """Rows `start` to `end` of data kept by columns; one with a cell that Python cannot hold costs itself alone.
+
+    read: (start, end) -> these rows. Both count from 0 in the file.
+    """
+    try:
+        yield from read(start, end)
+    except (ValueError, OverflowError):
+        for i in range(start, end):
+            try:
+                yield from read(i, i + 1)
+            except (ValueError, OverflowError) as error:
+                reason = NOT_UTF8 if isinstance(error, UnicodeDecodeError) else OUT_OF_RANGE
+                yield Unusable(reason, f"row {i + 1}")
+
+
+READERS: dict[str, tuple[Callable[[Path], Iterable[str]], Callable[[Path], Iterator[RowRead]]]] = {
+    **dict.fromkeys((".jsonl", ".jsonl.gz", ".json", ".json.gz"), (_json_header, _json_rows)),
     ".csv": (_csv_header, _csv_rows),
     ".parquet": (_parquet_header, _parquet_rows),
 }

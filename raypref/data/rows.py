@@ -1,9 +1,10 @@
-"""Rows of whatever source: what they are, how the unusable ones are counted, and words about them."""
+"""Rows of whatever source: what they are, how the unusable ones are counted, and how a sentence names them."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from raypref.config import UserError, nearest
@@ -19,6 +20,29 @@ class Unusable(ValueError):
         """place: where it stands, such as `line 120`; empty where the row could be read, and lacks something."""
         super().__init__(reason)
         self.place = place
+
+
+RowRead = Row | Unusable
+"""A row as it was read, or why it could not be."""
+
+PairRow = RowRead | None
+"""A row of a pair; or why a row is none; or None for a pair that was dealt to nobody."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Some rows under one header; a row may lack columns."""
+
+    columns: tuple[str, ...]
+    rows: Callable[[], Iterator[RowRead]]
+    """Reads them anew at every call, from the disk."""
+    name: str
+    """Of the file, or of the hub data set's split, behind its configuration or folder: `helpful-base/train`."""
+
+
+def columns_of(tables: Sequence[Table]) -> list[str]:
+    """The columns of all tables, each once."""
+    return list(dict.fromkeys(column for table in tables for column in table.columns))
 
 
 class Losses:
@@ -38,16 +62,21 @@ class Losses:
     def reasons(self) -> dict[str, int]:
         """Reason -> rows, the most frequent first; with the places where they are known."""
         ordered = sorted(self._counts.items(), key=lambda item: (-item[1], item[0]))
-        return {why + (f" ({some(self._places[why])})" if self._places[why] else ""): n for why, n in ordered}
+        return {why + (f" ({listing(self._places[why])})" if self._places[why] else ""): n for why, n in ordered}
 
 
 SHOWN = 5
 """How many of a list a sentence names."""
 
 
-def some(items: Sequence[object], most: int = SHOWN) -> str:
+def listing(items: Sequence[object], most: int = SHOWN) -> str:
     """The first few of a list, for a sentence."""
     return ", ".join(map(str, items[:most])) + (", …" if len(items) > most else "")
+
+
+def shortened(text: str) -> str:
+    """At most 40 characters of a text, for a sentence."""
+    return text if len(text) <= 40 else text[:39] + "…"
 
 
 def as_text(value: object) -> str:
@@ -57,25 +86,23 @@ def as_text(value: object) -> str:
     return str(int(value) if isinstance(value, float) and value.is_integer() else value).strip()
 
 
-def wrapped(rows: Iterable[Row | Unusable | None]) -> str:
+def wrapper_of(rows: Iterable[RowRead | None]) -> str:
     """The key of the only row under which a list of objects is kept: {"version": 1, "data": [{…}, …]}; else ''."""
-    rows = (row for row in rows if isinstance(row, Mapping))
-    row = next(rows, {})
-    if next(rows, None) is not None:
-        return ""
+    objects = (row for row in rows if isinstance(row, Mapping))
+    row = next(objects, {})
     lists = [key for key, value in row.items() if isinstance(value, list) and value and isinstance(value[0], dict)]
-    return lists[0] if lists else ""
+    return lists[0] if lists and next(objects, None) is None else ""
 
 
-def missing(source: str, name: str, flag: str, columns: Sequence[str], wrapped: str = "") -> UserError:
+def no_column(source: str, name: str, flag: str, columns: Sequence[str], wrapper: str = "") -> UserError:
     """The error of rows without a column, with what to do.
 
-    flag: of `--data.` names it. wrapped: the key under which the rows lie instead, if any.
+    flag: of `--data.` names it. wrapper: the key under which the rows lie instead, if any.
     """
-    if wrapped:
+    if wrapper:
         return UserError(
-            f"{source} is one object and no list of rows; if they are what it holds under {wrapped!r}, write that list "
-            f"to a file of its own, such as with jq '.{wrapped}'"
+            f"{source} is one object and no list of rows; if they are what it holds under {wrapper!r}, write that list "
+            f"to a file of its own, such as with jq '.{wrapper}'"
         )
     hint = nearest(name, columns)
     return UserError(

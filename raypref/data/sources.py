@@ -11,28 +11,16 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from raypref.data.readers import READERS, suffix, told
-from raypref.data.rows import Losses, Row, Unusable
+from raypref.data.readers import BATCH, READERS, explained, rows_of_batch, suffix, table
+from raypref.data.rows import Losses, Row, RowRead, Table, Unusable
 from raypref.tools.errors import UserError
 
 if TYPE_CHECKING:
     from raypref.config import RunConfig
-
-
-@dataclass(frozen=True)
-class Table:
-    """Some rows under one header; a row may lack columns."""
-
-    columns: tuple[str, ...]
-    rows: Callable[[], Iterator[Row | Unusable]]
-    """Iterates anew at every call, from the disk; a row that could not be read is the reason why."""
-    name: str
-    """Of the file, or of the hub data set's split, behind its configuration or folder: `helpful-base/train`."""
 
 
 def identified(config: RunConfig) -> RunConfig:
@@ -48,25 +36,23 @@ def tables(name: str) -> list[Table]:
     Raises `UserError` with one line on whatever cannot be read.
     """
     files = _files(name)
-    if files is None:
-        return _hub(name)
-    found = [table(file) for file in files]
-    lost = Losses()
-    for row in rows_of(found):
+    result = _hub(name) if files is None else [table(file) for file in files]
+    losses = Losses()
+    for row in rows_of(result):
         if not isinstance(row, Unusable):
-            return found
-        lost.add(row)
-    if lost.reasons():
-        raise UserError(f"{name}: none of its rows can be read: {'; '.join(lost.reasons())}")
-    raise UserError(f"{name}: it holds no rows" + (", only a header" if any(t.columns for t in found) else ""))
+            return result
+        losses.add(row)
+    if losses.reasons():
+        raise UserError(f"{name}: none of its rows can be read: {'; '.join(losses.reasons())}")
+    raise UserError(f"{name}: it holds no rows" + (", only a header" if any(t.columns for t in result) else ""))
 
 
-def rows_of(tables: Sequence[Table]) -> Iterator[Row | Unusable]:
+def rows_of(tables: Sequence[Table]) -> Iterator[RowRead]:
     """The rows of all of them; of several, what could not be read says in which it stands."""
-    for one in tables:
-        for row in one.rows():
+    for part in tables:
+        for row in part.rows():
             if isinstance(row, Unusable) and len(tables) > 1:
-                yield Unusable(str(row), f"{row.place} of {one.name}")
+                yield Unusable(str(row), f"{row.place} of {part.name}")
             else:
                 yield row
 
@@ -85,14 +71,14 @@ def digest(source: str) -> str:
     root = Path(source).expanduser()
     if files == [root]:
         return _content(root)[:16]
-    whole = hashlib.sha256()
+    contents = hashlib.sha256()
     for file in files:
         name = os.fsencode(file.relative_to(root).as_posix())
-        whole.update(len(name).to_bytes(8, "big") + name + bytes.fromhex(_content(file)))
-    return whole.hexdigest()[:16]
+        contents.update(len(name).to_bytes(8, "big") + name + bytes.fromhex(_content(file)))
+    return contents.hexdigest()[:16]
 
 
-_KNOWN: dict[tuple[str, int, int], str] = {}
+_CONTENTS: dict[tuple[str, int, int], str] = {}
 """Path, size and time of change in ns -> sha256 in hex, of files that this process has read before."""
 
 SETTLED = 2_000_000_000
@@ -101,16 +87,16 @@ SETTLED = 2_000_000_000
 
 def _content(file: Path) -> str:
     """The sha256 of a file's bytes, in hex; read once as long as it does not change."""
-    with told(file):
+    with explained(file):
         status = file.stat()
         key = (str(file.absolute()), status.st_size, status.st_mtime_ns)
-        if key in _KNOWN:
-            return _KNOWN[key]
-        with open(file, "rb") as handle:
-            found = hashlib.file_digest(handle, "sha256").hexdigest()
+        if key in _CONTENTS:
+            return _CONTENTS[key]
+        with file.open("rb") as handle:
+            content = hashlib.file_digest(handle, "sha256").hexdigest()
         if time.time_ns() - status.st_mtime_ns > SETTLED:
-            _KNOWN[key] = found
-        return found
+            _CONTENTS[key] = content
+        return content
 
 
 def _files(name: str) -> list[Path] | None:
@@ -119,26 +105,14 @@ def _files(name: str) -> list[Path] | None:
     path = Path(name).expanduser()
     if path.is_dir():
         return _inside(path)
-    if path.exists():
-        if suffix(path) not in READERS:
-            shown = repr(suffix(path)) if suffix(path) else "a file without suffix"
-            raise UserError(f"{path}: cannot read {shown}; give one of {', '.join(READERS)}")
-        return [path]
-    if suffix(path) in READERS or name.startswith((".", "/", "~")):
-        raise UserError(f"{name}: there is no such file")
-    return None
-
-
-def table(path: Path) -> Table:
-    """One local file, whose suffix is one of `READERS`. Raises `UserError` where it cannot be read."""
-    header, rows = READERS[suffix(path)]
-    with told(path):
-        return Table(tuple(header(path)), lambda: _telling(path, rows), str(path))
-
-
-def _telling(path: Path, rows: Callable[[Path], Iterator[Row | Unusable]]) -> Iterator[Row | Unusable]:
-    with told(path):
-        yield from rows(path)
+    if not path.exists():
+        if suffix(path) in READERS or name.startswith((".", "/", "~")):
+            raise UserError(f"{name}: there is no such file")
+        return None
+    if suffix(path) not in READERS:
+        what = repr(suffix(path)) if suffix(path) else "a file without suffix"
+        raise UserError(f"{path}: cannot read {what}; give one of {', '.join(READERS)}")
+    return [path]
 
 
 def _inside(folder: Path) -> list[Path]:
@@ -225,10 +199,13 @@ def _hub(name: str) -> list[Table]:
     ]
 
 
-def _hub_rows(name: str, split: Any) -> Iterator[Row]:
+def _hub_rows(name: str, split: Any) -> Iterator[RowRead]:
+    def read(start: int, end: int) -> list[Row]:
+        columns = split[start:end]
+        return [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
+
     try:
-        for batch in split.iter(1000):
-            for values in zip(*batch.values(), strict=True):
-                yield dict(zip(batch, values, strict=True))
+        for start in range(0, len(split), BATCH):
+            yield from rows_of_batch(read, start, min(start + BATCH, len(split)))
     except Exception as error:  # of many kinds: a broken cache, cells that cannot be decoded
         raise UserError(f"{name}: its rows cannot be read ({' '.join(str(error).split())})") from error

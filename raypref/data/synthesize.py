@@ -1,14 +1,13 @@
 """`python -m raypref.data synthesize`: the paper's synthetic pairs from any prompts (S2 2.3), by a language model.
 
 Two candidate responses a prompt, one in each style of an axis, from an OpenAI-compatible endpoint; the result has no
-people in it: a run deals the pairs to clients (`raypref.data.synthetic.deal`). Every response is written to a journal,
+people in it: a run deals the pairs to clients (`raypref.data.forms.styles`). Every response is written to a journal,
 and to the disk, as it comes, so that whatever ends a run costs at most what was in flight.
 """
 
 from __future__ import annotations
 
 import collections
-import functools
 import hashlib
 import json
 import os
@@ -23,8 +22,8 @@ import tyro
 
 from raypref.config import DataConfig, UserError, nearest
 from raypref.data import sources
-from raypref.data.readers import READERS, lines, suffix, told
-from raypref.data.rows import Losses, Unusable
+from raypref.data.readers import READERS, explained, lines, suffix
+from raypref.data.rows import Losses, Unusable, columns_of, shortened
 from raypref.endpoints.client import Client, Estimate, Service, check, cost, estimate
 from raypref.endpoints.retries import Again, Retries, address, ask_all
 from raypref.endpoints.store import Store
@@ -99,17 +98,17 @@ def synthesize(args: Synthesize) -> int:
     base, key = address(keyless=args.dry_run)
     with journal(out, settings(args), write=not args.dry_run) as store:
         axis_of = deal_axes(prompts, args.axis, {prompt: axis for prompt, axis, _ in store.answers})
-        wanted = [(prompt, axis_of[prompt], pole) for prompt in prompts for pole in (0, 1)]
-        missing = [task for task in wanted if not text(store, task)]
+        tasks = [(prompt, axis_of[prompt], pole) for prompt in prompts for pole in (0, 1)]
+        missing = [task for task in tasks if not text(store, task)]
 
         for why, number in left_out.items():
             console.say(f"{args.prompts}: {number:,} left out, {why}")
         shares = collections.Counter(axis_of.values())
-        on = ", ".join(f"{shares[axis]:,} on {axis}" for axis in args.axis)
-        console.say(f"{len(prompts):,} prompts, two responses each: {on}")
+        on_axes = ", ".join(f"{shares[axis]:,} on {axis}" for axis in args.axis)
+        console.say(f"{len(prompts):,} prompts, two responses each: {on_axes}")
         if store.dropped:
             console.say(f"{store.path}: {store.dropped:,} half-written lines dropped")
-        console.say(f"{len(wanted) - len(missing):,} responses are there, {len(missing):,} to ask of {args.model}")
+        console.say(f"{len(tasks) - len(missing):,} responses are there, {len(missing):,} to ask of {args.model}")
         if missing:
             console.say(f"at {base}/chat/completions\nestimate: {estimated(missing, args).sentence(args)}")
         if args.dry_run:
@@ -118,7 +117,14 @@ def synthesize(args: Synthesize) -> int:
             console.say("nothing was asked")
             return 1
         failed = ask_for(missing, Client(base, key, args, args.max_tokens, args.temperature), store, args)
-        return finish(prompts, axis_of, failed, store, out, args)
+        write(list(_pairs(axis_of, store, args.model)), store, out, args)
+    if failed:
+        failures = [f"{_quoted(prompt)}: {why}" for prompt, why in failed.items()]
+        listed = "; ".join(failures[:5]) + "; …" * (len(failures) > 5)
+        console.warn(
+            f"{len(failed):,} prompt{'s' * (len(failed) > 1)} failed ({listed}); type the same words again to retry"
+        )
+    return int(bool(failed))
 
 
 def _agreed() -> bool:
@@ -134,35 +140,36 @@ def read_prompts(name: str) -> tuple[list[str], dict[str, int]]:
     Raises `UserError` for what cannot be read, has no such column, or holds no prompt.
     """
     path = Path(name).expanduser()
-    tabular = suffix(path) in READERS
-    hub = not path.exists() and not tabular and path.suffix != ".txt" and HUB_ID.fullmatch(name)
     if path.is_dir():
         raise UserError(f"{path}: is a folder; name one file of prompts")
-    if not path.is_file() and not hub:
+    if not path.exists() and (path.suffix == ".txt" or not HUB_ID.fullmatch(name)):
         raise UserError(f"{path}: there is no such file")
-    if tabular or hub:
-        tables = sources.tables(name) if hub else [sources.table(path)]
-        columns = list(dict.fromkeys(column for table in tables for column in table.columns))
+    values: list[Any]
+    if path.is_file() and suffix(path) not in READERS:
+        with explained(path):
+            values = [line for line in lines(path) if line.strip()]
+    else:
+        tables = sources.tables(name)
+        columns = columns_of(tables)
         if "prompt" not in columns:
             hint = nearest("prompt", columns) if columns else ""
             raise UserError(f"{name} has no column 'prompt'{hint}; rename the one that holds the prompts")
-        rows = (row for one in tables for row in one.rows())
-        values: list[Any] = [row if isinstance(row, Unusable) else row.get("prompt") for row in rows]
-    else:
-        with told(path):
-            values = [line for line in lines(path) if line.strip()]
-    left_out = Losses()
+        values = [row if isinstance(row, Unusable) else row.get("prompt") for row in sources.rows_of(tables)]
+    losses = Losses()
     prompts: dict[str, None] = {}
     for value in values:
         prompt = value.strip() if isinstance(value, str) else ""
-        if not prompt:
-            left_out.add(value if isinstance(value, Unusable) else Unusable("no text"))
+        if isinstance(value, Unusable):
+            losses.add(value)
+        elif not prompt:
+            losses.add(Unusable("no text"))
         elif prompt in prompts:
-            left_out.add(Unusable("the same as another"))
-        prompts.update({prompt: None} if prompt else {})
+            losses.add(Unusable("the same as another"))
+        else:
+            prompts[prompt] = None
     if not prompts:
         raise UserError(f"{name}: it holds no prompts")
-    return list(prompts), left_out.reasons()
+    return list(prompts), losses.reasons()
 
 
 def deal_axes(prompts: Sequence[str], axes: Sequence[str], known: Mapping[str, str]) -> dict[str, str]:
@@ -171,12 +178,12 @@ def deal_axes(prompts: Sequence[str], axes: Sequence[str], known: Mapping[str, s
     Prompts in the order of their hashes each take the axis that has the fewest, the first of several; `known` ones stay
     where they are, so that a file that has grown does not make paid responses useless.
     """
-    dealt = {prompt: known[prompt] for prompt in prompts if prompt in known}
-    count = {axis: 0 for axis in axes} | collections.Counter(dealt.values())
-    for prompt in sorted(set(prompts) - set(dealt), key=_hash):
-        dealt[prompt] = min(axes, key=count.__getitem__)
-        count[dealt[prompt]] += 1
-    return dealt
+    axis_of = {prompt: known[prompt] for prompt in prompts if prompt in known}
+    count = collections.Counter(axis_of.values())
+    for prompt in sorted(set(prompts) - set(axis_of), key=_hash):
+        axis_of[prompt] = min(axes, key=count.__getitem__)
+        count[axis_of[prompt]] += 1
+    return {prompt: axis_of[prompt] for prompt in prompts}
 
 
 def settings(args: Synthesize) -> dict[str, Any]:
@@ -224,7 +231,7 @@ def ask_for(tasks: Sequence[Task], client: Client, store: Store, args: Synthesiz
     def ask(task: Task) -> None:
         prompt, axis, pole = task
         system = {"role": "system", "content": instruction(axis, pole)}
-        answer = client.ask([system, {"role": "user", "content": prompt}], _short(prompt))
+        answer = client.ask([system, {"role": "user", "content": prompt}], _quoted(prompt))
         if not answer.text:
             raise Again("an empty text")
         store.add(task, answer)
@@ -234,47 +241,44 @@ def ask_for(tasks: Sequence[Task], client: Client, store: Store, args: Synthesiz
     return {prompt: why for (prompt, *_), why in failed.items()}
 
 
-def finish(
-    prompts: Sequence[str],
-    axis_of: Mapping[str, str],
-    failed: Mapping[str, str],
-    store: Store,
-    out: Path,
-    args: Synthesize,
-) -> int:
-    """Write the pairs that are whole, and say what there is. Exit status."""
-    pairs = list(_pairs(prompts, axis_of, store, args.model))
+def _pairs(axis_of: Mapping[str, str], store: Store, model: str) -> Iterator[dict[str, Any]]:
+    """The rows of the prompts whose two responses are there."""
+    from raypref.data.synthetic import AXES
+
+    for prompt, axis in axis_of.items():
+        first, second = (text(store, (prompt, axis, pole)) for pole in (0, 1))
+        if first and second:
+            row = {"prompt": prompt, "axis": axis, "poles": list(AXES[axis]), "first": first, "second": second}
+            yield {**row, "model": model}
+
+
+def write(pairs: list[dict[str, Any]], store: Store, out: Path, args: Synthesize) -> None:
+    """Write the pairs, and say what there is and what to do with it."""
     if store.answers:  # or the journal goes, and the file without it would be in the next run's way
-        beside = out.with_name(out.name + ".part")
-        beside.write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
-        os.replace(beside, out)
+        part = out.with_name(out.name + ".part")
+        part.write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
+        os.replace(part, out)
     answers = store.answers.values()
-    read, written = sum(a.tokens_in for a in answers), sum(a.tokens_out for a in answers)
-    spent = f"; {read:,} tokens in and {written:,} out in all, about ${cost(read, written, args):,.2f}" if read else ""
+    tokens_in, tokens_out = sum(a.tokens_in for a in answers), sum(a.tokens_out for a in answers)
+    dollars = cost(tokens_in, tokens_out, args)
+    spent = f"; {tokens_in:,} tokens in and {tokens_out:,} out in all, about ${dollars:,.2f}" if tokens_in else ""
     console.say(f"{out}: {len(pairs):,} pairs{spent}")
     cut = sum(answer.finish == "length" for answer in answers)
     if cut:
         console.say(f"{cut:,} of {len(answers):,} responses were cut at --max-tokens {args.max_tokens}")
     console.say(advice(out, args.axis, min(sum(pair["axis"] == axis for pair in pairs) for axis in args.axis)))
-    if failed:
-        some = "; ".join([f"{_short(prompt)}: {why}" for prompt, why in failed.items()][:5] + ["…"] * (len(failed) > 5))
-        console.warn(
-            f"{len(failed):,} prompt{'s' * (len(failed) > 1)} failed ({some}); type the same words again to retry"
-        )
-    return int(bool(failed))
 
 
 def advice(out: Path, axes: tuple[str, ...], pairs: int) -> str:
     """How a run deals `pairs` on each axis so that no client lacks one in some fold, or how many more it takes."""
-    from raypref.data.forms.styles import least_per_axis
-    from raypref.data.synthetic import most_clients
+    from raypref.data.forms.styles import least_per_axis, most_clients
 
     config, groups = DataConfig(axes=axes), 2 ** len(axes)
-    clients = most_clients(pairs, functools.partial(least_per_axis, config), CLIENTS) // groups * groups
-    said = []
+    clients = most_clients(config, pairs, CLIENTS) // groups * groups
+    sentences = []
     if clients < CLIENTS:
         more = (CLIENTS * least_per_axis(config, CLIENTS) - pairs) * len(axes)
-        said.append(
+        sentences.append(
             f"for {CLIENTS} clients: about {more:,} more prompts are needed, so that each has pairs in all folds"
         )
     if clients:
@@ -282,27 +286,9 @@ def advice(out: Path, axes: tuple[str, ...], pairs: int) -> str:
         flags += f" --data.axes {' '.join(axes)}" if axes != DataConfig().axes else ""
         if clients != CLIENTS or groups != len(DataConfig().group_sizes):
             flags += " --data.group-sizes" + f" {clients // groups}" * groups
-        said.append(f"for {clients} clients: {flags}")
-    return "\n".join(said)
+        sentences.append(f"for {clients} clients: {flags}")
+    return "\n".join(sentences)
 
 
-def _pairs(prompts: Sequence[str], axis_of: Mapping[str, str], store: Store, model: str) -> Iterator[dict[str, Any]]:
-    from raypref.data.synthetic import AXES
-
-    for prompt in prompts:
-        axis = axis_of[prompt]
-        first, second = (text(store, (prompt, axis, pole)) for pole in (0, 1))
-        if first and second:
-            yield {
-                "prompt": prompt,
-                "axis": axis,
-                "poles": list(AXES[axis]),
-                "first": first,
-                "second": second,
-                "model": model,
-            }
-
-
-def _short(prompt: str) -> str:
-    line = " ".join(prompt.split())
-    return repr(line if len(line) <= 40 else line[:39] + "…")
+def _quoted(prompt: str) -> str:
+    return repr(shortened(" ".join(prompt.split())))

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import numpy as np
 
-from raypref.data.federation import Pair
+from raypref.config import UserError
 
 _T = TypeVar("_T")
 
@@ -136,156 +136,104 @@ def _pool(text: str) -> tuple[str, ...]:
     return tuple(phrases)
 
 
-# (axis, pole index) -> slot -> phrases.
+def _slots(text: str) -> dict[str, tuple[str, ...]]:
+    """Slot -> phrases: each slot's name in capitals, and what `_pool` reads."""
+    _, *parts = re.split("(START|LIKE|VERB|TAIL)", " ".join(text.split()))
+    return {slot: _pool(phrases) for slot, phrases in zip(parts[::2], parts[1::2], strict=True)}
+
+
 STYLES: dict[tuple[str, int], dict[str, tuple[str, ...]]] = {
-    ("education", 0): {
-        "START": _pool(
-            "It is easy: / Think of it this way: / Let us look: / You can see it at school: / Guess what, / Ask "
-            "your mom: / When you are small, / Kids know that / Just remember, / Look closely:"
-        ),
-        "LIKE": _pool(
-            "like a | as fun as a | a bit of a | such a big | a small red + toy box | puzzle | balloon | train set | "
-            "sandwich | playground | snow man | sand castle | teddy bear / something you can + hold | draw | build | "
-            "count | play with"
-        ),
-        "VERB": _pool(
-            "makes / helps / pushes / pulls / fills / holds / bumps into / says hello to / goes around / plays "
-            "with / opens up / picks up / looks after"
-        ),
-        "TAIL": _pool(
-            "just like + in the bath | at recess | at home / the way + mommy does | you jump rope | kids share toys / "
-            "and you can + try it too | see it outside | do it with your hands / one bit at a time / and then it is "
-            "done / easy as pie / so ask your teacher"
-        ),
-    },
-    ("education", 1): {
-        "START": _pool(
-            "Formally, / A priori, / Prima facie, / Stated rigorously, / As theorists posit, / By hypothesis, / "
-            "Ontologically, / Ex ante, / On this formalism, / To first order,"
-        ),
-        "LIKE": _pool(
-            "a + latent | kinetic | canonical | stochastic | spectral + manifold | flux | gradient | paradigm | "
-            "tensor | regime | operator | substrate | heuristic / isomorphic to a + lattice | Markov chain | "
-            "quotient | functor | fixed point"
-        ),
-        "VERB": _pool(
-            "modulates / mediates / induces / constrains / subsumes / perturbs / entails / delineates / catalyzes "
-            "/ renormalizes / instantiates / diffuses into / bifurcates"
-        ),
-        "TAIL": _pool(
-            "modulo + boundary terms | entropy | a phase factor | selection effects | noise / as the + literature "
-            "attests | axioms require | theorem implies | posterior suggests / ceteris paribus / in the "
-            "asymptotic limit / pace the reductionists"
-        ),
-    },
-    ("humor", 0): {
-        "START": _pool(
-            "Plot twist: / Ha, / Funny story: / Buckle up: / Knock knock: / Hold my sandwich: / Breaking news: / "
-            "Drum roll, please: / According to my cat, / My parrot swears that"
-        ),
-        "LIKE": _pool(
-            "a + grumpy | confused | sneaky | dizzy | dramatic + penguin | llama | raccoon | wizard | hippo | "
-            "pigeon | pirate | walrus | goblin / basically + karaoke | a food fight | a bad haircut | a disco nap "
-            "| clown college"
-        ),
-        "VERB": _pool(
-            "tickles / moonwalks past / pranks / yodels at / high fives / body slams / giggles at / steals snacks "
-            "from / waltzes with / roasts / gossips about / bamboozles / serenades"
-        ),
-        "TAIL": _pool(
-            "while juggling + pickles | rubber ducks | tacos | socks | noodles / and the + kazoo weeps | mustache "
-            "falls off | llama wins | banana slips / no refunds / cue the laugh track / oops, wrong planet"
-        ),
-    },
-    ("humor", 1): {
-        "START": _pool(
-            "In general, / In practice, / To summarize, / As a rule, / Note that / Under normal conditions, / In "
-            "short, / Typically, / According to the manual, / Current records state that"
-        ),
-        "LIKE": _pool(
-            "a + regular | standard | gradual | common | stable + process | method | cycle | sequence | system | "
-            "mechanism | pattern | event | procedure / part of + daily operation | a known order | a set schedule "
-            "| local practice | basic supply"
-        ),
-        "VERB": _pool(
-            "affects / controls / supports / requires / produces / determines / follows / depends on / alters / "
-            "maintains / precedes / results in / limits"
-        ),
-        "TAIL": _pool(
-            "at a constant + rate | level | pressure | speed | volume / as the + report states | data indicate | "
-            "table shows | records confirm / in most cases / with few exceptions / over several hours"
-        ),
-    },
-    ("manners", 0): {
-        "START": _pool(
-            "What a lovely question, / I am so glad you asked, / Thank you, dear friend, / Happy to help, / Bless "
-            "you for asking, / With pleasure, / Welcome, friend, / How thoughtful of you, / Of course, my dear, "
-            "/ Gladly, my friend,"
-        ),
-        "LIKE": _pool(
-            "a + wonderful | charming | beautiful | precious | delightful + gift | joy | blessing | comfort | "
-            "marvel | treasure | companion / truly + worth sharing | close to my heart | a pleasure | a kindness"
-        ),
-        "VERB": _pool(
-            "kindly + greets | guides | aids / gently + embraces | soothes | leads / lovingly + tends | nurtures | "
-            "cradles / cherishes / welcomes"
-        ),
-        "TAIL": _pool(
-            "and you are + doing great | most welcome | so kind | not alone | very clever / please + ask me "
-            "anytime | take your time | be well | enjoy it / I am here for you / fondest wishes / thank you again"
-        ),
-    },
-    ("manners", 1): {
-        "START": _pool(
-            "Listen, / Obviously, / Figure it out: / Not again, / Fine, / Pay attention: / Wrong question, but / "
-            "Stop guessing: / For the last time, / Everybody knows that"
-        ),
-        "LIKE": _pool(
-            "a + boring | stupid | pointless | dull | lousy + mess | chore | nuisance | gimmick | waste | racket "
-            "| headache / hardly + worth asking | news to anyone | a mystery | my problem"
-        ),
-        "VERB": _pool(
-            "merely + hits | dumps | drags / rudely + shoves | smacks | cuts / stupidly + wrecks | blocks | "
-            "burns / ruins / ignores"
-        ),
-        "TAIL": _pool(
-            "and you are + wasting my time | plainly lost | too slow | no expert | still wrong / now + go away | "
-            "quit asking | drop it | move on / deal with it / end of story / take it or leave it"
-        ),
-    },
+    ("education", 0): _slots("""
+        START It is easy: / Think of it this way: / Let us look: / You can see it at school: / Guess what, / Ask
+            your mom: / When you are small, / Kids know that / Just remember, / Look closely:
+        LIKE like a | as fun as a | a bit of a | such a big | a small red + toy box | puzzle | balloon | train set |
+            sandwich | playground | snow man | sand castle | teddy bear / something you can + hold | draw | build |
+            count | play with
+        VERB makes / helps / pushes / pulls / fills / holds / bumps into / says hello to / goes around / plays with
+            / opens up / picks up / looks after
+        TAIL just like + in the bath | at recess | at home / the way + mommy does | you jump rope | kids share toys
+            / and you can + try it too | see it outside | do it with your hands / one bit at a time / and then it is
+            done / easy as pie / so ask your teacher
+    """),
+    ("education", 1): _slots("""
+        START Formally, / A priori, / Prima facie, / Stated rigorously, / As theorists posit, / By hypothesis, /
+            Ontologically, / Ex ante, / On this formalism, / To first order,
+        LIKE a + latent | kinetic | canonical | stochastic | spectral + manifold | flux | gradient | paradigm |
+            tensor | regime | operator | substrate | heuristic / isomorphic to a + lattice | Markov chain | quotient
+            | functor | fixed point
+        VERB modulates / mediates / induces / constrains / subsumes / perturbs / entails / delineates / catalyzes /
+            renormalizes / instantiates / diffuses into / bifurcates
+        TAIL modulo + boundary terms | entropy | a phase factor | selection effects | noise / as the + literature
+            attests | axioms require | theorem implies | posterior suggests / ceteris paribus / in the asymptotic
+            limit / pace the reductionists
+    """),
+    ("humor", 0): _slots("""
+        START Plot twist: / Ha, / Funny story: / Buckle up: / Knock knock: / Hold my sandwich: / Breaking news: /
+            Drum roll, please: / According to my cat, / My parrot swears that
+        LIKE a + grumpy | confused | sneaky | dizzy | dramatic + penguin | llama | raccoon | wizard | hippo | pigeon
+            | pirate | walrus | goblin / basically + karaoke | a food fight | a bad haircut | a disco nap | clown
+            college
+        VERB tickles / moonwalks past / pranks / yodels at / high fives / body slams / giggles at / steals snacks
+            from / waltzes with / roasts / gossips about / bamboozles / serenades
+        TAIL while juggling + pickles | rubber ducks | tacos | socks | noodles / and the + kazoo weeps | mustache
+            falls off | llama wins | banana slips / no refunds / cue the laugh track / oops, wrong planet
+    """),
+    ("humor", 1): _slots("""
+        START In general, / In practice, / To summarize, / As a rule, / Note that / Under normal conditions, / In
+            short, / Typically, / According to the manual, / Current records state that
+        LIKE a + regular | standard | gradual | common | stable + process | method | cycle | sequence | system |
+            mechanism | pattern | event | procedure / part of + daily operation | a known order | a set schedule |
+            local practice | basic supply
+        VERB affects / controls / supports / requires / produces / determines / follows / depends on / alters /
+            maintains / precedes / results in / limits
+        TAIL at a constant + rate | level | pressure | speed | volume / as the + report states | data indicate |
+            table shows | records confirm / in most cases / with few exceptions / over several hours
+    """),
+    ("manners", 0): _slots("""
+        START What a lovely question, / I am so glad you asked, / Thank you, dear friend, / Happy to help, / Bless
+            you for asking, / With pleasure, / Welcome, friend, / How thoughtful of you, / Of course, my dear, /
+            Gladly, my friend,
+        LIKE a + wonderful | charming | beautiful | precious | delightful + gift | joy | blessing | comfort | marvel
+            | treasure | companion / truly + worth sharing | close to my heart | a pleasure | a kindness
+        VERB kindly + greets | guides | aids / gently + embraces | soothes | leads / lovingly + tends | nurtures |
+            cradles / cherishes / welcomes
+        TAIL and you are + doing great | most welcome | so kind | not alone | very clever / please + ask me anytime
+            | take your time | be well | enjoy it / I am here for you / fondest wishes / thank you again
+    """),
+    ("manners", 1): _slots("""
+        START Listen, / Obviously, / Figure it out: / Not again, / Fine, / Pay attention: / Wrong question, but /
+            Stop guessing: / For the last time, / Everybody knows that
+        LIKE a + boring | stupid | pointless | dull | lousy + mess | chore | nuisance | gimmick | waste | racket |
+            headache / hardly + worth asking | news to anyone | a mystery | my problem
+        VERB merely + hits | dumps | drags / rudely + shoves | smacks | cuts / stupidly + wrecks | blocks | burns /
+            ruins / ignores
+        TAIL and you are + wasting my time | plainly lost | too slow | no expert | still wrong / now + go away |
+            quit asking | drop it | move on / deal with it / end of story / take it or leave it
+    """),
 }
+"""(axis, pole index) -> slot -> phrases."""
 
 
 class Draws:
     """Fair choices keyed by integers: index = word * n >> 64 of Philox's raw words, whatever the platform or numpy."""
 
     def __init__(self, *key: int) -> None:
-        self._philox = np.random.Philox(np.random.SeedSequence(key))
-        self._words: Iterator[int] = iter(())
+        philox = np.random.Philox(np.random.SeedSequence(key))
+        self._words = (word for _ in itertools.count() for word in philox.random_raw(1024).tolist())
 
     def below(self, n: int) -> int:
-        for word in self._words:
-            return word * n >> 64
-        self._words = iter(self._philox.random_raw(1024).tolist())
-        return self.below(n)
+        return next(self._words) * n >> 64
 
     def pick(self, items: Sequence[_T]) -> _T:
         return items[self.below(len(items))]
 
 
 def _answer(draws: Draws, style: dict[str, tuple[str, ...]], topic: tuple[str, str, str]) -> str:
-    s, p, r = topic
+    topic_words = dict(zip("spr", topic, strict=True))
     while True:
-        verbs = NEUTRAL_VERBS if draws.below(3) == 0 else style["VERB"]
-        text = draws.pick(SKELETONS).format(
-            s=s,
-            p=p,
-            r=r,
-            START=draws.pick(style["START"]),
-            LIKE=draws.pick(style["LIKE"]),
-            VERB=draws.pick(verbs),
-            TAIL=draws.pick(style["TAIL"]),
-        )
+        slots = {**style, "VERB": NEUTRAL_VERBS} if draws.below(3) == 0 else style
+        skeleton = draws.pick(SKELETONS)
+        text = skeleton.format(**topic_words, **{slot: draws.pick(phrases) for slot, phrases in slots.items()})
         if WORDS[0] <= text.count(" ") + 1 <= WORDS[1]:
             return text[0].upper() + text[1:]
 
@@ -328,8 +276,6 @@ def members(group_sizes: Sequence[int], axes: Sequence[str]) -> list[tuple[str, 
     the opposite on every axis.
     Raises UserError for an unknown or repeated axis, a wrong number of groups, a negative size, or no client.
     """
-    from raypref.config import UserError
-
     unknown = [axis for axis in axes if axis not in AXES]
     if unknown or not axes or len(set(axes)) < len(axes):
         raise UserError(f"axes {list(axes)}: name one or more of {list(AXES)}, each once.")
@@ -363,53 +309,12 @@ def generate(
     Every client gets pairs_per_axis different pairs on each axis; two clients may now and then meet the same pair.
     Raises UserError as `members` does, or for a negative number.
     """
-    from raypref.config import UserError
-
     if min(pairs_per_axis, seed) < 0:
         raise UserError("pairs per axis and the seed must not be negative.")
     for client, (name, group, poles) in enumerate(members(group_sizes, axes)):
         for axis, pole in poles.items():
             for pair in itertools.islice(pairs(axis, client, seed), pairs_per_axis):
-                yield _row(name, group, axis, pole, *pair)
-
-
-def deal(
-    pools: Mapping[str, Mapping[bytes, Pair]],
-    group_sizes: Sequence[int],
-    pairs_per_axis: int,
-    axes: Sequence[str],
-    seed: int,
-    least: Callable[[int], int] = lambda clients: 1,
-) -> list[dict[str, str]]:
-    """Rows as `generate` makes them, of pairs that exist: each goes to at most one client (S2 2.3).
-
-    pools: axis -> key -> the pair, `chosen` in the axis's first pole and `rejected` in its second. Which client gets
-    which pairs is a hash of the seed and the pair, whatever the order of the pools.
-    least: clients -> pairs of each on an axis below which nothing is suggested.
-    Raises UserError as `members` does, or where an axis has too few pairs.
-    """
-    from raypref.config import UserError
-
-    everyone = members(group_sizes, axes)
-    scarce = min(axes, key=lambda axis: len(pools.get(axis, {})))
-    there, need = len(pools.get(scarce, {})), pairs_per_axis * len(everyone)
-    if there < need:
-        clients = most_clients(there, least, len(everyone))
-        instead = f", or set --data.pairs-per-axis {there // clients}" if clients else ""
-        if 0 < clients < len(everyone):
-            instead += f" and lower --data.group-sizes to {clients} clients in all"
-        raise UserError(
-            f"{len(everyone)} clients of {pairs_per_axis:,} pairs need {need:,} pairs on the axis {scarce!r}, and "
-            f"there are {there:,}; synthesize {need - there:,} more{instead}"
-        )
-    rows = []
-    for axis in axes:
-        pool = pools.get(axis, {})
-        hands = iter(shuffled(pool, seed))
-        for name, group, poles in everyone:
-            for pair in (pool[key] for key in itertools.islice(hands, pairs_per_axis)):
-                rows.append(_row(name, group, axis, poles[axis], *astuple(pair)))
-    return rows
+                yield choice(name, group, axis, pole, *pair)
 
 
 def shuffled(keys: Iterable[bytes], seed: int) -> list[bytes]:
@@ -417,13 +322,8 @@ def shuffled(keys: Iterable[bytes], seed: int) -> list[bytes]:
     return sorted(keys, key=lambda key: hashlib.blake2b(b"deal %d " % seed + key).digest())
 
 
-def most_clients(pairs: int, least: Callable[[int], int], most: int) -> int:
-    """How many clients, up to `most`, `pairs` on each axis are enough for; 0: not even for one."""
-    return next((clients for clients in range(min(pairs, most), 0, -1) if pairs // clients >= least(clients)), 0)
-
-
-def _row(client: str, group: str, axis: str, pole: int, prompt: str, *answers: str) -> dict[str, str]:
-    """A client's choice: of the answers in the axis's first pole and in its second, the one that its group wants."""
+def choice(client: str, group: str, axis: str, pole: int, prompt: str, *answers: str) -> dict[str, str]:
+    """The row of a client's choice: of the answers in the axis's first pole and in its second, the one of `pole`."""
     return {
         "client_id": client,
         "group": group,

@@ -92,8 +92,8 @@ def _of(result: Mapping[str, Any], clients: Sequence[int]) -> dict[str, Any]:
     for name in ("test", "validation", "margins", "probes"):
         part[name] = {what: of(values) for what, values in result.get(name, {}).items()}
     part["diagnostics"] = [
-        {what: values if what == "mark" else of(values) for what, values in found.items()}
-        for found in result.get("diagnostics", ())
+        {what: values if what == "mark" else of(values) for what, values in line.items()}
+        for line in result.get("diagnostics", ())
     ]
     return part
 

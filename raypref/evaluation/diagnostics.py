@@ -36,30 +36,30 @@ def summary(result: Mapping[str, Any], mark: int = 0) -> dict[str, Any]:
 
     Raises `ValueError` where the run has no diagnostics at that mark.
     """
-    found = next((d for d in result.get("diagnostics", ()) if d["mark"] == mark), None)
-    if found is None:
+    line = next((d for d in result.get("diagnostics", ()) if d["mark"] == mark), None)
+    if line is None:
         raise ValueError(f"the run has no diagnostics at mark {mark}")
-    gq = np.asarray(found["gq"], dtype=np.float64)
+    gq = np.asarray(line["gq"], dtype=np.float64)
     layers = _mean(gq)
     body = round(2 * gq.shape[1] / 3)
-    told = {
+    columns = {
         "gq_layers": layers.tolist(),
         "gq_clients": (~np.isnan(gq)).sum(axis=0).tolist(),
         "gq": float(_mean(layers)),
         "gq_std": float(np.sqrt(_mean((layers - _mean(layers)) ** 2))),
         "gq_body": float(_mean(layers[:body])),
         "gq_head": float(_mean(layers[body:])),
-        "gq_median": float(_mean(np.asarray(found["gq_median"], dtype=np.float64).ravel())),
-        "gq_excluded": float(_mean(np.asarray(found["gq_excluded"], dtype=np.float64).ravel())),
+        "gq_median": float(_mean(np.asarray(line["gq_median"], dtype=np.float64).ravel())),
+        "gq_excluded": float(_mean(np.asarray(line["gq_excluded"], dtype=np.float64).ravel())),
     }
     margins = [m[0] for m in _margins(result, mark)]
-    headroom = [np.asarray(h, dtype=np.float64) for h in found["headroom"]]
+    headroom = [np.asarray(h, dtype=np.float64) for h in line["headroom"]]
     for name, sets in _sets(margins).items():
-        told[f"m0_{name}"] = float(_over_clients(margins, sets))
-        told[f"H0_{name}"] = float(_over_clients(headroom, sets))
-        told[f"Hplus_{name}"] = float(_over_clients([h > 0 for h in headroom], sets))
-        told[f"clients_{name}"] = sum(bool(s.any()) for s in sets)
-    return told
+        columns[f"m0_{name}"] = float(_over_clients(margins, sets))
+        columns[f"H0_{name}"] = float(_over_clients(headroom, sets))
+        columns[f"Hplus_{name}"] = float(_over_clients([h > 0 for h in headroom], sets))
+        columns[f"clients_{name}"] = sum(bool(s.any()) for s in sets)
+    return columns
 
 
 def retention_curve(result: Mapping[str, Any], mark: int = 0) -> Retention:

@@ -14,6 +14,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from raypref.config import UserError
@@ -89,7 +90,8 @@ class Drawing:
 _drawings: dict[tuple[str, str], Drawing] = {}
 
 
-def table(
+def _decorator(
+    kind: Literal["table", "figure"],
     name: str,
     *,
     of: Literal["runs", "policies"] = "runs",
@@ -97,19 +99,12 @@ def table(
     after_run: bool = False,
     waits_for: Callable[[Mapping[str, str]], bool] = lambda parameters: True,
 ) -> Callable[[Callable[[Sequence[Any], Fold], Item]], Drawing]:
-    """Registers a function that draws a table; arguments as in `Drawing`. Raises `ValueError` for a name that is taken
+    """Registers a function that draws an item; arguments as in `Drawing`. Raises `ValueError` for a name that is taken
     by a function of another module."""
-    return lambda make: _register(Drawing("table", name, make, of, rows, after_run, waits_for))
+    return lambda make: _register(Drawing(kind, name, make, of, rows, after_run, waits_for))
 
 
-def figure(
-    name: str,
-    *,
-    of: Literal["runs", "policies"] = "runs",
-    waits_for: Callable[[Mapping[str, str]], bool] = lambda parameters: True,
-) -> Callable[[Callable[[Sequence[Any], Fold], Item]], Drawing]:
-    """The same for a figure, whose name begins with `figure`."""
-    return lambda make: _register(Drawing("figure", name, make, of, (), False, waits_for))
+table, figure = partial(_decorator, "table"), partial(_decorator, "figure")
 
 
 def _register(drawing: Drawing) -> Drawing:
@@ -136,7 +131,7 @@ def drawings() -> dict[tuple[str, str], Drawing]:
 def listing(kind: Literal["table", "figure"]) -> str:
     """For --help: what a person can type, and what it is."""
     lines = [f"{word}: {drawing.summary}" for (of, word), drawing in drawings().items() if of == kind]
-    return f"Only these; without --table and --figure everything is drawn. {'; '.join(lines)}."
+    return "\n".join(["Only these; without --table and --figure everything is drawn.", *lines])
 
 
 def reference(word: str) -> str:

@@ -81,8 +81,8 @@ class Latent:
         """Raises `UserError` where a file of this name is missing or damaged."""
         damage = (EOFError, KeyError, zipfile.BadZipFile, zlib.error)
         guard = checkpoint.reading(source, *damage) if isinstance(source, Path) else contextlib.nullcontext()
-        with guard, np.load(source, allow_pickle=False) as held:
-            return cls(**{field.name: held[field.name] for field in fields(cls)})
+        with guard, np.load(source, allow_pickle=False) as arrays:
+            return cls(**{field.name: arrays[field.name] for field in fields(cls)})
 
 
 def silhouette(z: np.ndarray, groups: Sequence[int] | np.ndarray) -> float:
@@ -101,15 +101,15 @@ def silhouette(z: np.ndarray, groups: Sequence[int] | np.ndarray) -> float:
 
 def separation(z: np.ndarray, groups: Sequence[int] | np.ndarray) -> float:
     """Adjusted Rand index of ordinary k-means of z [C, d], with as many clusters as true groups, against these: 1 the
-    groups can be read off z without being told, 0 as by chance. nan where fewer than two groups are known."""
+    groups can be read off z without knowing them, 0 as by chance. nan where fewer than two groups are known."""
     from sklearn.cluster import KMeans
 
     z, of = _known(z, groups)
     if len(np.unique(of)) < 2:
         return float("nan")
     K = min(len(np.unique(of)), len(np.unique(z, axis=0)))  # collapsed z have fewer places than groups
-    found = KMeans(K, n_init=10, random_state=0).fit_predict(z)
-    value = adjusted_rand_index(found, of)
+    clusters = KMeans(K, n_init=10, random_state=0).fit_predict(z)
+    value = adjusted_rand_index(clusters, of)
     return float("nan") if value is None else value
 
 

@@ -247,6 +247,7 @@ def _setting(config: Config, dealt: bool) -> str:
 Seeds = Mapping[int, FinishedRun]
 """Seed -> the run."""
 R = TypeVar("R", bound=FinishedRun)
+Key = TypeVar("Key", bound=Hashable)
 
 
 def alike(runs: Iterable[R], common: Callable[[R], str]) -> list[list[R]]:
@@ -275,24 +276,24 @@ def of_methods(runs: Iterable[R]) -> list[R]:
     return fullest(alike(runs, lambda run: run.identity((*method_keys(), "seed", "data.group_sizes"))))
 
 
-def choose(runs: Iterable[FinishedRun], points: Sequence[Mapping[str, Any]]) -> list[Seeds]:
+def choose(runs: Iterable[FinishedRun], points: Mapping[Key, Mapping[str, Any]]) -> dict[Key, Seeds]:
     """The runs of each point, all of one family; an empty mapping: no such run.
 
     points: settings of the keys that a table varies, the same keys in each; one of them is `setting`. Within the family
     each setting has one `data.group_sizes`, chosen the same way.
     """
 
-    def point(run: FinishedRun) -> int | None:
-        return next((i for i, values in enumerate(points) if run.fits(values)), None)
+    def point(run: FinishedRun) -> Key | None:
+        return next((name for name, values in points.items() if run.fits(values)), None)
 
-    axes = {"seed", "data.group_sizes", *(key for values in points for key in values)}
+    axes = {"seed", "data.group_sizes", *(key for values in points.values() for key in values)}
     fitting = (run for run in runs if point(run) is not None)
     families = [
         [run for setting in alike(family, lambda r: r.setting) for run in fullest(alike(setting, _sizes), point)]
         for family in alike(fitting, lambda run: run.identity(axes))
     ]
     chosen = fullest(families, point)
-    return [by_seed(run for run in chosen if point(run) == i) for i in range(len(points))]
+    return {name: by_seed(run for run in chosen if point(run) == name) for name in points}
 
 
 def _sizes(run: FinishedRun) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -171,7 +172,8 @@ def latex(table: Table) -> str:
     line, for which LaTeX needs graphicx."""
     blocks, rules = [], []
     at = 2
-    for block, width in _runs([c.block for c in table.columns]):
+    for block, columns in itertools.groupby(c.block for c in table.columns):
+        width = len(list(columns))
         blocks.append(rf"\multicolumn{{{width}}}{{c}}{{{escape(block)}}}" if block else " & ".join([""] * width))
         rules += [rf"\cmidrule(lr){{{at}-{at + width - 1}}}"] if block else []
         at += width
@@ -292,14 +294,3 @@ def _written(table: Table) -> list[tuple[str, list[tuple[str, bool]]]]:
         )
         for r, row in enumerate(table.cells)
     ]
-
-
-def _runs(names: list[str]) -> list[tuple[str, int]]:
-    """Neighbours of one name -> (name, how many)."""
-    out: list[tuple[str, int]] = []
-    for name in names:
-        if out and out[-1][0] == name:
-            out[-1] = (name, out[-1][1] + 1)
-        else:
-            out.append((name, 1))
-    return out

@@ -197,7 +197,6 @@ def run(
     from (total, label, done). adapters: also write the initialization and every personalized adapter as PEFT folders.
     inputs: what `prepare` makes of the configuration, where the caller has it already.
     """
-    check(config)
     store = results.Store(folder, config)
     if not store.finished:
         inputs = inputs or prepare(config)

@@ -128,7 +128,7 @@ def gradient_quotient(g: Tensor, g_next: Tensor, blocks: Sequence[slice]) -> Gra
 
     g, g_next: [n, D] gradients at θ and at θ - η g; blocks: the L parts of a row, see `blocks_of`.
     """
-    found = []
+    columns = []
     for block in blocks:
         # (g_next - g) / g keeps the digits that g_next / g - 1 cancels.
         before, after = g[:, block].double(), g_next[:, block].double()
@@ -136,8 +136,8 @@ def gradient_quotient(g: Tensor, g_next: Tensor, blocks: Sequence[slice]) -> Gra
         ratio = ((after - before) / before).abs()
         mean = torch.where(counted, ratio, 0.0).sum(-1) / counted.sum(-1)
         median = torch.where(counted, ratio, torch.nan).nanmedian(-1).values
-        found.append((mean, median, 1.0 - counted.double().mean(-1)))
-    return GradientQuotient(*(torch.stack(columns, dim=-1) for columns in zip(*found, strict=True)))
+        columns.append((mean, median, 1.0 - counted.double().mean(-1)))
+    return GradientQuotient(*(torch.stack(blocks_of_one, dim=-1) for blocks_of_one in zip(*columns, strict=True)))
 
 
 def blocks_of(layout: Layout) -> list[slice]:

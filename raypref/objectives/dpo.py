@@ -101,7 +101,7 @@ class DPO(Objective):
     def order_margins(self, rows: Tensor, clients: Sequence[int], fold: str) -> list[Tensor]:
         """Either order is the same margin: no response is shown beside the other."""
         policies = self.log_probs(rows, self.reader.folds(clients, fold))
-        ratios = [own - self.referred(c, fold) for c, own in zip(clients, policies, strict=True)]
+        ratios = [policy - self.referred(c, fold) for c, policy in zip(clients, policies, strict=True)]
         return [self._margins(one)[:, None].expand(-1, 2) for one in ratios]
 
     def margins(self, rows: Tensor, fold: EncodedFold, z: Tensor | None) -> Tensor:

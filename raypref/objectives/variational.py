@@ -214,8 +214,8 @@ class Variational(Objective):
     def infer(self, rows: Tensor, clients: Sequence[int]) -> Posterior:
         """Each client's posterior [n, d] given its training pairs, client i with row i. Nothing of the other folds is
         read. Printed, it has the mean and the variance of the mixture of its pairs' own posteriors."""
-        told = [self._posterior(rows[i], s, c) for i, (c, s) in enumerate(self._contexts(rows, clients))]
-        return Posterior(*(torch.stack(part) for part in zip(*told, strict=True)))
+        posteriors = [self._posterior(rows[i], s, c) for i, (c, s) in enumerate(self._contexts(rows, clients))]
+        return Posterior(*(torch.stack(part) for part in zip(*posteriors, strict=True)))
 
     def _contexts(self, rows: Tensor, clients: Sequence[int]) -> list[tuple[int, States]]:
         """Each client with the states of its training pairs, of which only h is looked at."""
@@ -247,19 +247,19 @@ class Variational(Objective):
         """`mu` and `log_variance` [n, d] of the honest posterior; printed, also `pair_mu` [n, P, d] of P single pairs
         a client, the mean of both orders (NaN where it has fewer)."""
         q = self.infer(rows, clients)
-        found = {"mu": q.mu.cpu().numpy(), "log_variance": q.log_variance.cpu().numpy()}
+        arrays = {"mu": q.mu.cpu().numpy(), "log_variance": q.log_variance.cpu().numpy()}
         if self.options.form == "printed":
-            found["pair_mu"] = np.full((len(found["mu"]), SHOWN_PAIRS, self.options.d), np.nan, dtype=np.float32)
+            arrays["pair_mu"] = np.full((len(arrays["mu"]), SHOWN_PAIRS, self.options.d), np.nan, dtype=np.float32)
             for i, (_, states) in enumerate(self._contexts(rows, clients)):
                 mu = self._by_comparison(self._parts(rows[i]), states.h[: 2 * SHOWN_PAIRS]).mu
-                found["pair_mu"][i, : len(mu) // 2] = mu.unflatten(0, (-1, 2)).mean(1).cpu().numpy()
-        return found
+                arrays["pair_mu"][i, : len(mu) // 2] = mu.unflatten(0, (-1, 2)).mean(1).cpu().numpy()
+        return arrays
 
     def probe(self, rows: Tensor, clients: Sequence[int]) -> dict[str, np.ndarray]:
         """Pair accuracy on the test fold, n first: `context_accuracy` [n, sizes] with z from `context_marks` pairs
         instead of all; `linear_accuracy` [n, sizes + 1] (the last: all) of what each client could do alone, see
         `linear_margins`; printed, also `leaked_accuracy` [n], see `leaked_margins`. `mu` and `log_variance` [n, d] are
-        the posterior that a policy would be told (S1 Algorithm 1, line 17)."""
+        the posterior that a policy would be given (S1 Algorithm 1, line 17)."""
         tested = self._current(rows, clients, "test")
         contexts = self._contexts(rows, clients)
         by_size = [
@@ -270,15 +270,15 @@ class Variational(Objective):
             for i, (c, states) in enumerate(contexts)
         ]
         alone = [[self.linear_margins(c, size) for size in (*self.options.context_marks, 0)] for c in clients]
-        found = {
-            name: np.array([[float(metrics(m)["accuracy"]) for m in own] for own in each])
+        accuracies = {
+            name: np.array([[float(metrics(m)["accuracy"]) for m in of_client] for of_client in each])
             for name, each in (("context_accuracy", by_size), ("linear_accuracy", alone))
         }
         if self.options.form == "printed":
             leaked = [self.leaked_margins(rows[i], states) for i, states in enumerate(tested)]
-            found["leaked_accuracy"] = np.array([float(metrics(m)["accuracy"]) for m in leaked])
+            accuracies["leaked_accuracy"] = np.array([float(metrics(m)["accuracy"]) for m in leaked])
         q = self.infer(rows, clients)
-        return found | {"mu": q.mu.cpu().numpy(), "log_variance": q.log_variance.cpu().numpy()}
+        return accuracies | {"mu": q.mu.cpu().numpy(), "log_variance": q.log_variance.cpu().numpy()}
 
     def _drawn(self, client: int, pairs: int, context: int) -> np.ndarray:
         """Which of a client's training pairs z is inferred from."""
@@ -293,11 +293,11 @@ class Variational(Objective):
 
         states, test = self.states(client, "train"), self.states(client, "test")
         pairs = self._drawn(client, len(states.h) // 2, context)
-        x, told = (latent.normalized(s.chosen_rejected).cpu().double().numpy() for s in (states, test))
+        x, tested = (latent.normalized(s.chosen_rejected).cpu().double().numpy() for s in (states, test))
         x = x[pairs, 0] - x[pairs, 1]
         model = LogisticRegression(C=10.0, fit_intercept=False, max_iter=1000)
         model.fit(np.concatenate([x, -x]), np.repeat([1, 0], len(x)))
-        return torch.from_numpy(model.decision_function(told[:, 0] - told[:, 1])).float()[:, None].expand(-1, 2)
+        return torch.from_numpy(model.decision_function(tested[:, 0] - tested[:, 1])).float()[:, None].expand(-1, 2)
 
     def leaked_margins(self, row: Tensor, states: States) -> Tensor:
         """Order margins [N, 2] that the printed form seems to reach when z comes from the very pair that is judged, as
@@ -349,9 +349,9 @@ class Variational(Objective):
             f = context[:, :, 0] - context[:, :, 1]
             there = padded([torch.ones(len(p), dtype=torch.bool) for p in pairs]).to(f.device)
         mask = torch.zeros(*batch.valid.shape, f.shape[1], dtype=torch.bool)
-        for i, (c, own, part) in enumerate(zip(batch.clients, pairs, batch.parts, strict=True)):
+        for i, (c, others, part) in enumerate(zip(batch.clients, pairs, batch.parts, strict=True)):
             names = self.pair_names(c)
-            mask[i, : len(part), : len(own)] = torch.from_numpy(names[part // 2][:, None] != names[own][None])
+            mask[i, : len(part), : len(others)] = torch.from_numpy(names[part // 2][:, None] != names[others][None])
         return latent.pool(parts, f, mask.to(f.device) & there[:, None])
 
     def _context(self, batch: Batch, client: int) -> np.ndarray:
@@ -376,7 +376,7 @@ class Variational(Objective):
         if self.options.adapted:
             return self._read(rows[:, : self.adapter], folds)
         logits = self.reader.choice_logits(rows[:, : self.adapter], folds)
-        return [States(self.states(c, fold).h, own.to(rows.device)) for c, own in zip(clients, logits, strict=True)]
+        return [States(self.states(c, fold).h, one.to(rows.device)) for c, one in zip(clients, logits, strict=True)]
 
     def _read(self, rows: Tensor | None, folds: Sequence[EncodedFold]) -> list[States]:
         """Stacked, in batches of similar length; rows None: the frozen base, of one fold."""

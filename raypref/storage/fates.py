@@ -9,7 +9,7 @@ import io
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar
 
 from raypref.config import UserError, flatten, from_dict, nearest, to_dict
 from raypref.config.conditions import matches
@@ -18,18 +18,12 @@ from raypref.evaluation.runs import FinishedRun, Policy
 from raypref.storage import tracking
 from raypref.storage.tracking import TrackedRun
 
-R = TypeVar("R", bound=FinishedRun)
 
+class Fates:
+    """The fates of stage-1 runs."""
 
-class Fates(Generic[R]):
-    """The fates of all runs of one kind: `StageOne` or `Policies`."""
-
-    WHAT: ClassVar[str]
-    """What the summary calls them."""
-    TAG: ClassVar[str]
-    """An MLflow tag that only runs of this kind have."""
-    FILES: ClassVar[tuple[str, ...]]
-    """The artifacts that are read, the result first."""
+    WHAT, TAG, FILES = "runs", "raypref.key", ("result.json", "groups.json", "latent.npz")
+    """What they are called, a tag that they alone have, and the artifacts that are read, the result first."""
     WAITING: ClassVar[Mapping[str, tuple[str, str]]] = {}
     """Fate of a run that one command would complete -> (what it is, that command)."""
     USED = "used"
@@ -39,7 +33,7 @@ class Fates(Generic[R]):
         self.runs = {run.id: run for run in runs if self.TAG in run.tags}
         self.of = dict.fromkeys(self.runs, "")
 
-    def read(self, uri: str) -> Iterator[R]:
+    def read(self, uri: str) -> Iterator[Any]:
         """Finished runs whose result can be read."""
         for run in self.runs.values():
             if run.status != "FINISHED":
@@ -58,18 +52,22 @@ class Fates(Generic[R]):
             if (finished := self.finished(run, config, result, files)) is not None:
                 yield finished
 
-    def finished(self, run: TrackedRun, config: dict[str, Any], result: Any, files: Mapping[str, bytes]) -> R | None:
+    def finished(
+        self, run: TrackedRun, config: dict[str, Any], result: Any, files: Mapping[str, bytes]
+    ) -> FinishedRun | None:
         """The run with its files; None where it is of no use, after its fate was set."""
-        raise NotImplementedError
+        groups = json.loads(files["groups.json"]) if "groups.json" in files else None
+        latent = Latent.load(io.BytesIO(files["latent.npz"])) if "latent.npz" in files else None
+        return FinishedRun(run.id, run.started, config, result, groups, latent)
 
     @staticmethod
-    def fullness(run: R) -> int:
-        """How much a run holds; of equal runs the fullest is kept, of equally full ones the newest."""
-        raise NotImplementedError
+    def fullness(run: Any) -> int:
+        """1 with diagnostics, else 0; of equal runs the fullest is kept, of equally full ones the newest."""
+        return bool(run.result.get("diagnostics"))
 
-    def newest(self, runs: Iterable[R], where: Mapping[str, str]) -> list[R]:
+    def newest(self, runs: Iterable[Any], where: Mapping[str, str]) -> list[Any]:
         """One run of each configuration and seed that fits `where`: the newest of the fullest."""
-        best: dict[str, R] = {}
+        best: dict[str, Any] = {}
         for run in sorted(runs, key=lambda run: (self.fullness(run), run.started)):
             if not all(matches(run.config[key], word) for key, word in where.items()):
                 self.of[run.id] = "other configuration"
@@ -112,24 +110,8 @@ class Fates(Generic[R]):
             }
 
 
-class StageOne(Fates[FinishedRun]):
-    """Runs of stage 1 (`raypref.run`, `raypref.sweep`)."""
-
-    WHAT, TAG, FILES = "runs", "raypref.key", ("result.json", "groups.json", "latent.npz")
-
-    def finished(self, run: TrackedRun, config: dict[str, Any], result: Any, files: Mapping[str, bytes]) -> FinishedRun:
-        groups = json.loads(files["groups.json"]) if "groups.json" in files else None
-        latent = Latent.load(io.BytesIO(files["latent.npz"])) if "latent.npz" in files else None
-        return FinishedRun(run.id, run.started, config, result, groups, latent)
-
-    @staticmethod
-    def fullness(run: FinishedRun) -> int:
-        """1 with diagnostics, else 0."""
-        return bool(run.result.get("diagnostics"))
-
-
-class Policies(Fates[Policy]):
-    """Policies of stage 2 (`raypref.rlhf`)."""
+class PolicyFates(Fates):
+    """The fates of policies (`raypref.rlhf`)."""
 
     WHAT, TAG, FILES = "policies", "raypref.policy", ("policy.json", "judgements.json")
     WAITING: ClassVar = {
@@ -146,7 +128,7 @@ class Policies(Fates[Policy]):
         super().__init__(runs)
         self.judge, self.judges = judge, set[str]()
 
-    def read(self, uri: str) -> Iterator[Policy]:
+    def read(self, uri: str) -> Iterator[Any]:
         """Policies with a judgement; raises `UserError` where the named judge has judged none."""
         yield from super().read(uri)
         if self.judge and self.judge not in self.judges:
@@ -165,6 +147,6 @@ class Policies(Fates[Policy]):
         return Policy(run.id, run.started, config, result, judgements=kept)
 
     @staticmethod
-    def fullness(run: Policy) -> int:
+    def fullness(run: Any) -> int:
         """Its number of judgements."""
         return len(run.judgements)

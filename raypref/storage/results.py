@@ -111,7 +111,7 @@ class Store:
 
     def personalized(self, done: Personalized, seconds: float) -> None:
         """Save a stack of personalized clients in a file of its own."""
-        tensors = {"clients": torch.tensor(done.clients), "rows": torch.from_numpy(done.rows)}
+        tensors = {"clients": torch.tensor(done.clients), "rows": torch.tensor(done.rows)}
         for fold, curves in done.curves.items():
             tensors |= {f"curves/{fold}/{name}": torch.tensor(values) for name, values in curves.items()}
         for i, c in enumerate(done.clients):

@@ -7,7 +7,28 @@ import pytest
 from raypref.config import RLHFConfig, RunConfig, UserError, flatten, from_dict, identity, override, to_dict, validate
 from raypref.config.fields import Range, of_part, setting
 
-PINNED: dict[str, dict[str, object]] = {}
+PINNED: dict[str, dict[str, object]] = {
+    "b0c54593": {},
+    "568cabb7": {"algorithm": "fedavg"},
+    "14d607ed": {"algorithm": "fedgd", "experts.K": 3, "fedgd.w": 0.3, "seed": 2},
+    "8529375a": {"algorithm": "fedbiscuit", "federation.unseen": 2},
+    "dea5f54c": {"algorithm": "soft_fl", "soft_fl.epsilon": 0.01},
+    "e62e1724": {"algorithm": "multi_cl", "clients.pooled_workers": 2, "clients.backend": "ray"},
+    "fe8c6591": {"algorithm": "fedvpa_gp", "objective": "variational", "variational.M": 2},
+    "d428909e": {
+        "algorithm": "fedvpl",
+        "objective": "variational",
+        "variational.form": "printed",
+        "variational.lora": True,
+    },
+    "20223da7": {"algorithm": "feddpo", "objective": "dpo", "dpo.beta": 0.3},
+    "af7f5854": {
+        "algorithm": "local",
+        "data.source": "choices.jsonl",
+        "data.digest": "0123456789abcdef",
+        "diagnostics.marks": (0,),
+    },
+}
 """Key -> what differs from the default."""
 
 

@@ -78,8 +78,9 @@ def test_what_differs_in_anything_else_is_another_family():
         finished(flat(0.1, 0.1, 0.1), algorithm="cl", started=9, **small),
         *(finished(flat(0.5, 0.8, 0.9), algorithm=a, started=1) for a in ("fedavg", "cl", "fedgd")),
     ]
-    chosen = fedgd_tables.choose(runs, [{"setting": "imbalanced", "algorithm": a} for a in ("local", "cl", "fedgd")])
-    assert [bool(s) for s in chosen] == [True, True, False] and chosen[0][0].started == 9  # two points against two
+    chosen = fedgd_tables.by_algorithm(runs, ("local", "cl", "fedgd"), setting="imbalanced")
+    assert [bool(s) for s in chosen.values()] == [True, True, False]
+    assert chosen["Local"][0].started == 9  # two points against two
     assert list(cells(fedgd_tables.table3(runs, "test").content)) == ["CL", "FL", "FedGD"]
 
 

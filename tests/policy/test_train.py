@@ -43,7 +43,7 @@ def test_a_round_takes_at_most_so_many_prompts_and_others_than_the_last(drawn):
 def test_a_sample_of_the_prior_is_one_of_its_components():
     """Mean (1 - 5) / 2, variance the components' own plus that between them; a blend of the two would have less."""
     mean, variance = torch.tensor([[1.0, 0.0], [-5.0, 0.0]]), torch.tensor([[0.25, 1.0], [0.25, 4.0]])
-    prior = Prior(mean.numpy(), variance.numpy(), 0.5)
+    prior = Prior(mean.numpy(), variance.numpy(), tau=0.5)
     z = sample_mixture(prior, 20_000, torch.Generator().manual_seed(0))
     assert z.shape == (20_000, 2)
     assert torch.allclose(z.mean(0), torch.tensor([-2.0, 0.0]), atol=0.1)
@@ -56,7 +56,7 @@ def test_a_sample_of_the_prior_is_one_of_its_components():
 
 def test_drawing_from_the_prior_leaves_the_global_stream_alone():
     torch.manual_seed(0)
-    prior = Prior(np.zeros((2, 1), np.float32), np.ones((2, 1), np.float32), 1.0)
+    prior = Prior(np.zeros((2, 1), np.float32), np.ones((2, 1), np.float32), tau=1.0)
     sample_mixture(prior, 3, torch.Generator().manual_seed(5))
     after = torch.rand(1)
     torch.manual_seed(0)

@@ -6,19 +6,13 @@ To add one: write a file with a `Form`, and give it a line in `FORMS`. Most form
 
 from __future__ import annotations
 
-import importlib
+import pkgutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from raypref.config import DataConfig
-from raypref.data.rows import Row, Unusable
-
-Read = Row | Unusable
-"""A row as it was read, or why it could not be."""
-
-Made = Row | Unusable | None
-"""A row of a pair; or why a row is none; or None for a pair that was dealt to nobody."""
+from raypref.data.rows import PairRow, Row, RowRead, Unusable
 
 DEALT: dict[str, Any] = {
     "client_column": "client_id",
@@ -41,7 +35,7 @@ class Form:
     """By which its rows are known, where they have all of them."""
     about: str
     """One line: what is read, and what becomes of it."""
-    pairs: Callable[[Iterable[Read], DataConfig, int], Iterator[Made]]
+    pairs: Callable[[Iterable[RowRead], DataConfig, int], Iterator[PairRow]]
     """(rows, configuration, seed) -> rows with `prompt`, `chosen` and `rejected` (see `pairs.extract`) and with the
     columns that name the person. Pure: the same rows in whatever order give the same pairs. A row that is no pair is
     given as `Unusable`, never dropped."""
@@ -64,11 +58,8 @@ FORMS: dict[str, str | Form] = {
 
 def form(name: str) -> Form:
     """The form of this name in `FORMS`."""
-    known = FORMS[name]
-    if isinstance(known, Form):
-        return known
-    module, _, what = known.partition(":")
-    return getattr(importlib.import_module(module), what)
+    entry = FORMS[name]
+    return entry if isinstance(entry, Form) else pkgutil.resolve_name(entry)
 
 
 def recognized(columns: Collection[str], config: DataConfig) -> str:
@@ -77,11 +68,10 @@ def recognized(columns: Collection[str], config: DataConfig) -> str:
     Of several it is the one that knows most of the columns. Rows with the configured chosen column are pairs already,
     unless a form knows that column, too.
     """
-    there = set(columns)
-    chosen = {config.chosen_column} & there
-    known = {name: form(name).columns for name in FORMS if name != PAIRS}
-    fitting = [name for name, needs in known.items() if chosen <= needs <= there]
-    return max(fitting, key=lambda name: len(known[name]), default=PAIRS if chosen else "")
+    chosen = {config.chosen_column} & set(columns)
+    needed = {name: form(name).columns for name in FORMS if name != PAIRS}
+    fitting = [name for name, needs in needed.items() if chosen <= needs <= set(columns)]
+    return max(fitting, key=lambda name: len(needed[name]), default=PAIRS if chosen else "")
 
 
 def known_by(name: str, config: DataConfig) -> str:
@@ -89,21 +79,17 @@ def known_by(name: str, config: DataConfig) -> str:
     return config.chosen_column if name == PAIRS else ", ".join(sorted(form(name).columns))
 
 
-def each(pair: Callable[[Row], Row]) -> Callable[[Iterable[Read], DataConfig, int], Iterator[Made]]:
+def each(pair: Callable[[Row], Row]) -> Callable[[Iterable[RowRead], DataConfig, int], Iterator[PairRow]]:
     """`Form.pairs` of a function that makes the pair of one row, or raises `Unusable`.
 
     A column of the row that has the name of one of the pair's keeps its meaning, such as a `client_id` of its own.
     """
 
-    def pairs(rows: Iterable[Read], config: DataConfig, seed: int) -> Iterator[Made]:
+    def pairs(rows: Iterable[RowRead], config: DataConfig, seed: int) -> Iterator[PairRow]:
         for row in rows:
-            yield row if isinstance(row, Unusable) else _made(pair, row)
+            try:
+                yield row if isinstance(row, Unusable) else {**pair(row), **row}
+            except Unusable as reason:
+                yield reason
 
     return pairs
-
-
-def _made(pair: Callable[[Row], Row], row: Row) -> Row | Unusable:
-    try:
-        return {**pair(row), **row}
-    except Unusable as reason:
-        return reason

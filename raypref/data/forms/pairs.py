@@ -5,12 +5,11 @@ Responses without a prompt are conversations that begin alike, or plain transcri
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import cast
 
-from raypref.config import DataConfig
 from raypref.data.federation import Pair
-from raypref.data.forms import Form, Made, Read
+from raypref.data.forms import Form
 from raypref.data.rows import Unusable
 
 TURN = "\n\nAssistant:"
@@ -24,35 +23,36 @@ OTHER_PROMPT = "the two prompts differ"
 
 
 def extract(prompt: object, chosen: object, rejected: object) -> Pair:
-    """One choice as three texts, stripped at the ends, from any of TRL's preference forms; else raises `Unusable`.
+    """One choice as three texts, from any of TRL's preference forms; raises `Unusable` where there is none.
 
-    Text, or conversations (lists of {"role", "content"}). Turns that both begin with belong to the prompt.
+    They are stripped at the ends. Turns that both conversations (lists of {"role", "content"}) begin with belong to the
+    prompt.
     Where there is no prompt (None), text is an HH-RLHF transcript and splits at its last assistant turn: the prefix
     that two transcripts merely share cuts into responses that begin alike.
     """
     if not chosen or not rejected:
         raise Unusable(NO_RESPONSE)
-    given = "" if prompt is None else _text(_turns(prompt))
+    question = "" if prompt is None else _text(_turns(prompt))
     if isinstance(chosen, str) and isinstance(rejected, str):
         if prompt is None and TURN in chosen and TURN in rejected:
-            (given, _, chosen), (other, _, rejected) = chosen.rpartition(TURN), rejected.rpartition(TURN)
-            if given.strip() != other.strip():
+            (question, _, chosen), (other, _, rejected) = chosen.rpartition(TURN), rejected.rpartition(TURN)
+            if question.strip() != other.strip():
                 raise Unusable(OTHER_PROMPT)
-        pair = Pair(given.strip(), chosen.strip(), rejected.strip())
+        pair = Pair(question.strip(), chosen.strip(), rejected.strip())
     elif isinstance(chosen, str) or isinstance(rejected, str):
         raise Unusable("one response is text and the other is not")
     else:
-        ours, theirs = _turns(chosen), _turns(rejected)
+        better, worse = _turns(chosen), _turns(rejected)
         shared = 0
-        while shared < min(len(ours), len(theirs)) - 1 and ours[shared] == theirs[shared]:
+        while shared < min(len(better), len(worse)) - 1 and better[shared] == worse[shared]:
             shared += 1
-        if {ours[shared][0], theirs[shared][0]} != {"assistant"}:
+        if {better[shared][0], worse[shared][0]} != {"assistant"}:
             raise Unusable(OTHER_PROMPT)
-        before = _text(ours[:shared])
+        history = _text(better[:shared])
         # A prompt given apart is often one of the shared turns, or the first of them, once more.
-        if not before.startswith(given) and given not in [content for _, content in ours[:shared]]:
-            before = f"{given}\n\n{before}"
-        pair = Pair(before.strip(), _text(ours[shared:]).strip(), _text(theirs[shared:]).strip())
+        if not history.startswith(question) and question not in [content for _, content in better[:shared]]:
+            history = f"{question}\n\n{history}"
+        pair = Pair(history.strip(), _text(better[shared:]).strip(), _text(worse[shared:]).strip())
     if not pair.chosen or not pair.rejected:
         raise Unusable(NO_RESPONSE)
     if not pair.prompt:
@@ -82,13 +82,9 @@ def _text(turns: Sequence[tuple[str, str]]) -> str:
     return "\n\n".join(f"{names.get(role, role)}: {content}" for role, content in turns)
 
 
-def _as_they_are(rows: Iterable[Read], config: DataConfig, seed: int) -> Iterator[Made]:
-    return iter(rows)
-
-
 FORM = Form(
     columns=frozenset(),  # the configuration names them
     about="a prompt with a chosen and a rejected response: text, conversations, or whole transcripts as in HH-RLHF",
-    pairs=_as_they_are,
+    pairs=lambda rows, config, seed: iter(rows),
     gives=(),
 )

@@ -14,7 +14,7 @@ import numpy as np
 from raypref.evaluation.curve import Fold
 from raypref.evaluation.drawings import SWEEP, Item, Missing, table
 from raypref.evaluation.rows import Measure, Reading, Row, accuracy, budgeted, by_method, over_clients, places
-from raypref.evaluation.runs import FinishedRun, by_seed, context_marks, of_methods, title
+from raypref.evaluation.runs import FinishedRun, by_setting, context_marks, of_methods, title
 from raypref.evaluation.tables import Column
 
 ALONE = "Alone: logistic regression"
@@ -42,7 +42,8 @@ def by_context(runs: Sequence[FinishedRun], fold: Fold) -> Item:
     kept = of_methods(run for run in runs if run.result.get("probes", {}).get("context_accuracy"))
     if not kept:
         return Item(missing=[Missing("variational runs", SWEEP + "variants")])
-    rows = [Row(ALONE, {row: by_seed(map(_alone, of)) for row, of in _by_place(kept).items()}), *by_method(kept)]
+    alone = [_alone(run) for run in kept if run.result["probes"].get("linear_accuracy")]
+    rows = [Row(ALONE, by_setting(alone)), *by_method(kept)]
     measures = []
     for place in places(rows):
         measures += [
@@ -54,15 +55,6 @@ def by_context(runs: Sequence[FinishedRun], fold: Fold) -> Item:
     note = f"Columns: pairs that z is inferred from, drawn once a client and seed.{few} leak: see the README."
     words = "Accuracy without any local step, by the pairs that z is inferred from"
     return budgeted(rows, measures, "test", title=words, reference=ALONE, apart=[ALONE], notes=[note])
-
-
-def _by_place(runs: Sequence[FinishedRun]) -> dict[str, list[FinishedRun]]:
-    """Setting -> those of its runs that say what each client could do alone."""
-    of: dict[str, list[FinishedRun]] = {}
-    for run in runs:
-        if run.result["probes"].get("linear_accuracy"):
-            of.setdefault(run.setting.capitalize(), []).append(run)
-    return of
 
 
 def _alone(run: FinishedRun) -> FinishedRun:
