@@ -66,7 +66,7 @@ def command(argv: list[str]) -> int:
     result, config = checkpoint.read_json(folder / "result.json", "clients"), read_config(folder)
     if options.base:
         config = replace(config, model=replace(config.model, base=options.base))
-    c = locate.position(options.client, result["clients"], "a pair is scored by its selector")
+    c = locate.position(options.client, result["clients"], "a pair is judged by its selector")
     check_base(config.model.base, result.get("base", ""), options.run)
     pairs: list[tuple[Place, Pair]] = []
     left: list[tuple[Place, str]] = []
@@ -152,7 +152,7 @@ def rows(options: Options) -> Iterator[tuple[Place, list[Any] | Unusable]]:
 
 
 def by_reason(left: Sequence[tuple[Place, str]]) -> str:
-    """`2 chosen equals rejected (rows 3, 9), 1 a response is missing or empty (row 4)`."""
+    """Rows by reason: `2 chosen equals rejected (rows 3, 9), 1 a response is missing or empty (row 4)`."""
     places: dict[str, list[str]] = {}
     for place, why in left:
         places.setdefault(why, []).append(str(place))

@@ -173,7 +173,7 @@ def sweep(name: str, space: Space, options: Options, trials: Sequence[Trial], fo
 
 
 class TrialsFailed(Exception):
-    """At least one trial did; the status of the sweep's own run in MLflow."""
+    """At least one trial failed; makes FAILED the status of the sweep's run in MLflow."""
 
 
 def bundles(trials: Sequence[Trial]) -> dict[str, list[dict[str, float]]]:
@@ -227,7 +227,7 @@ def check_tracker(to: Tracker | None, hosts: set[str]) -> None:
 
 @contextlib.contextmanager
 def parent(to: Tracker | None, folder: Path, trials: Sequence[Trial]) -> Iterator[Any]:
-    """The sweep's own run in MLflow (None: untracked), one for the folder however often it is continued.
+    """The sweep's run in MLflow (None: untracked), one for the folder however often it is continued.
 
     Runs that a kill -9 left open are closed when it starts, those of an interrupted sweep when it ends.
     """
@@ -354,7 +354,7 @@ def reason(error: Exception) -> str:
 
 
 def conclude(trials: Sequence[Trial], failures: Mapping[str, str], folder: Path, metric: str, run: Any | None) -> None:
-    """`sweep.md`, `sweep.csv` and `table.md`, shown and tracked; then what failed."""
+    """Write, show and track `sweep.md`, `sweep.csv` and `table.md`; then say which trials failed."""
     from raypref.evaluation import ranking, seeds
 
     scores, runs = [], []
@@ -453,7 +453,7 @@ def dry_run(trials: Sequence[Trial]) -> int:
 
 
 def span(values: Sequence[float], form: str = "{:,.2f}") -> str:
-    """'a to b', or 'a' where they read alike."""
+    """The range of the values: 'a to b', or 'a' where they read alike."""
     low, high = form.format(min(values)), form.format(max(values))
     return low if low == high else f"{low} to {high}"
 

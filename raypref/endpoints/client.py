@@ -64,7 +64,7 @@ class Estimate:
     dollars: float
 
     def sentence(self, service: Service, digits: int = 2) -> str:
-        """digits: of the dollars, after the point."""
+        """The estimate in words; digits: of the dollars, after the point."""
         return (
             f"about {self.tokens_in:,.0f} tokens in and at most {self.tokens_out:,} out, so at most "
             f"${self.dollars:,.{digits}f} at ${service.price_in:g} and ${service.price_out:g} a million (an estimate: "
@@ -91,8 +91,10 @@ class Answer:
 
 
 def text_of(content: Any) -> str:
-    """What a message's content says, without what the model thought before it: a text, the text parts of a list, or
-    nothing (None). Raises `TypeError` or `KeyError` for what is none of these."""
+    """The text of a message's content, which is a string, a list of parts or None, without the model's thoughts.
+
+    Raises `TypeError` or `KeyError` for content that is none of these.
+    """
     if isinstance(content, list):
         content = "".join(part["text"] for part in content if part["type"] == "text")
     text = re.sub(r"<think>.*?(</think>|\Z)", "", "" if content is None else content, flags=re.S)

@@ -94,7 +94,7 @@ def trains_together(config: RunConfig) -> bool:
 
 
 def prepare(config: RunConfig) -> Inputs:
-    """Everything clients are made from; raises `UserError` on whatever a person can mend before anything starts."""
+    """Read data and base, and check it all; raises `UserError` on whatever a person can mend before anything starts."""
     check(config)
     objective, tokenizer = registry.objective(config.objective), load_tokenizer(config.model.base)
     layout = objective.layout(config)
@@ -155,7 +155,7 @@ def shown_posteriors(
 
 
 def connect(inputs: Inputs) -> Pool:
-    """Clients in this process or behind Ray actors, as configured."""
+    """Make the clients, in this process or behind Ray actors, as configured."""
     if inputs.config.clients.backend == "ray":
         from raypref.clients.actors import ActorClients
 
@@ -164,7 +164,7 @@ def connect(inputs: Inputs) -> Pool:
 
 
 def stream(inputs: Inputs, saved: Saved) -> Iterator[Record]:
-    """`records`, here or in the server actor."""
+    """Compute `records`, in this process or in the server actor, as configured."""
     if inputs.config.clients.backend == "ray":
         from raypref.clients import actors
 

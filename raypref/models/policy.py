@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from raypref.config import RunConfig, registry
-from raypref.data.templates import GENERATION, Generation, ask, asked
+from raypref.data.templates import GENERATION, ask, asked
 from raypref.models.layout import BESIDE, Layout, Segment
 from raypref.models.selector import Dropout, Selector, base_layout, load_architecture
 
@@ -26,7 +26,7 @@ Z_TO_EMBEDDING = f"{BESIDE}z_to_embedding"
 
 
 class ShiftedEmbedding(nn.Module):
-    """A frozen input embedding plus, while one is bound, a vector a sequence."""
+    """A frozen input embedding that adds a vector to each sequence while `shift` is set."""
 
     def __init__(self, embedding: nn.Module) -> None:
         super().__init__()
@@ -71,6 +71,7 @@ class Policy:
         """d: the width of z; 0: a policy without one."""
         self.selector, self.tokenizer, self.d = selector, tokenizer, d
         self.template = asked(config)
+        self.generation = GENERATION[self.template]
         self.max_length = config.data.max_length
         model = selector.model
         self.hidden = int(model.config.hidden_size)
@@ -78,10 +79,6 @@ class Policy:
         embedding = model.get_input_embeddings()
         self.embedding = embedding if isinstance(embedding, ShiftedEmbedding) else ShiftedEmbedding(embedding)
         model.set_input_embeddings(self.embedding)
-
-    @property
-    def asks(self) -> Generation:
-        return GENERATION[self.template]
 
     @contextlib.contextmanager
     def bound(self, row: Tensor, z: Tensor | None, dropout: Dropout | None = None) -> Iterator[None]:
@@ -100,8 +97,10 @@ class Policy:
     def log_probs(
         self, row: Tensor | None, ids: Tensor, spans: Tensor, z: Tensor | None = None, dropout: Dropout | None = None
     ) -> Tensor:
-        """log π(response | prompt, z): ids [B, L] padded on the right, spans [B, 2], z [B, d] -> [B]; row None: the
-        reference, the frozen base without adapter or z."""
+        """[B] log-probabilities of responses by prompt and z: ids [B, L] padded on the right, spans [B, 2], z [B, d].
+
+        row None: of the reference, the frozen base without adapter or z.
+        """
         with contextlib.nullcontext() if row is None else self.bound(row, z, dropout):
             return self.selector.log_probs(None, ids[None], spans[None])[0]
 
@@ -128,7 +127,7 @@ class Policy:
         for i, stem in enumerate(stems):  # on the left, so that all responses begin at one place
             ids[i, width - len(stem) :], mask[i, width - len(stem) :] = torch.tensor(stem), 1
         devices = [torch.cuda.current_device()] if device == "cuda" else []
-        stops = [text for text in (self.asks.end, self.asks.stop) if text]
+        stops = [text for text in (self.generation.end, self.generation.stop) if text]
         with contextlib.nullcontext() if row is None else self.bound(row, z), torch.random.fork_rng(devices):
             torch.manual_seed(seed)
             out = self.selector.model.generate(
@@ -173,7 +172,7 @@ class Policy:
         if end is not None and end in drawn:
             drawn = drawn[: drawn.index(end) + 1]
         text = self.tokenizer.decode(drawn, skip_special_tokens=True)
-        for stop in filter(None, (self.asks.end, self.asks.stop)):
+        for stop in filter(None, (self.generation.end, self.generation.stop)):
             while stop in text:  # the shortest beginning that holds it
                 shorter = self.tokenizer.decode(drawn[:-1], skip_special_tokens=True)
                 if stop not in shorter:
@@ -184,7 +183,7 @@ class Policy:
 
 
 def layout_of(config: RunConfig) -> Layout:
-    """The row of a policy that follows this run, from the architecture alone: no weight is read."""
+    """The row layout of a policy that follows this run, from the architecture alone: no weight is read."""
     hidden = load_architecture(config.model.base).hidden_size
     return policy_layout(base_layout(config.model), hidden, registry.objective(config.objective).latent_width(config))
 

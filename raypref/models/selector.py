@@ -28,7 +28,7 @@ ARCHITECTURES = ("qwen2", "llama", "gemma", "gemma2")
 
 
 class StackedLoRA(nn.Module):
-    """A frozen linear layer plus, while a stack is bound, one adapter a block of the batch."""
+    """A frozen linear layer that adds, while a stack is bound, one LoRA adapter to each block of the batch."""
 
     def __init__(self, linear: nn.Linear, scale: float) -> None:
         super().__init__()
@@ -123,8 +123,7 @@ class Selector:
     def read(
         self, rows: Tensor | None, ids: Tensor, lengths: Tensor, spans: Tensor, dropout: Dropout | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Choice logits [n, b, 2] and the last token's state of each response [n, b, 2, H] float32 (S1 4.1), in one
-        pass.
+        """Choice logits [n, b, 2] and each response's last state [n, b, 2, H] float32 (S1 4.1), in one pass.
 
         rows: None for the frozen base. spans [n, b, 4]: start and end of A, then of B, in tokens; otherwise as
         `choice_logits`.
@@ -141,9 +140,9 @@ class Selector:
             return self.model.model(input_ids=flat, use_cache=False).last_hidden_state.view(*ids.shape, -1)
 
     def log_probs(self, rows: Tensor | None, ids: Tensor, spans: Tensor, dropout: Dropout | None = None) -> Tensor:
-        """log π(response | what is before it) of one response a sequence: ids [n, b, L] padded on the right, spans [n,
-        b, 2] its start (at least 1) and end in tokens -> [n, b] float32. Empty spans give 0.
+        """[n, b] float32 log-probabilities of one response a sequence, given the tokens before it.
 
+        ids [n, b, L] padded on the right; spans [n, b, 2] start (at least 1) and end in tokens, empty ones give 0;
         rows: None for the frozen base.
         """
         hidden = self.hidden(rows, ids, dropout)[:, :, :-1].flatten(0, 1)

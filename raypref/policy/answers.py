@@ -3,15 +3,11 @@ client's z, and one of the frozen base."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import torch
 from torch import Tensor
 
 from raypref.models.policy import Policy, Sampling
 from raypref.policy.task import Task
-from raypref.tools import checkpoint
 from raypref.tools.rng import stream
 
 FILE = "responses.jsonl"
@@ -45,9 +41,3 @@ def answer(task: Task, policy: Policy, row: Tensor, together: bool = False) -> l
                 }
             )
     return entries
-
-
-def write(folder: Path, entries: list[dict[str, object]]) -> None:
-    """Write `responses.jsonl`, all of it or nothing."""
-    text = "".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries)
-    checkpoint.write_bytes(folder / FILE, text.encode())

@@ -11,7 +11,7 @@ import os
 from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.distributed
@@ -28,41 +28,11 @@ FILE = "policy.safetensors"
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
-class Engine(Protocol):
-    """Trains one policy's row: passes with gradients, optimizer steps, saving and resuming."""
-
-    together: bool
-    """Whether processes must run every pass together."""
-
-    def log_probs(self, ids: Tensor, spans: Tensor, z: Tensor | None, dropout: Dropout | None) -> Tensor:
-        """As `Policy.log_probs` of the row that is trained, with its gradient."""
-        ...
-
-    def backward(self, loss: Tensor) -> None:
-        """Add the gradient of this process's loss."""
-        ...
-
-    def step(self, rate: float) -> None:
-        """One optimizer step at this learning rate with the mean gradient over processes."""
-        ...
-
-    def gathered(self) -> contextlib.AbstractContextManager[Tensor]:
-        """The whole row [D], for passes without a gradient."""
-        ...
-
-    def save(self, folder: Path, round: int) -> None:
-        """Save row and optimizer after `round` rounds, so that an interrupt loses none of them."""
-        ...
-
-    def restore(self, folder: Path) -> int:
-        """Go on from what `folder` holds; the number of rounds done there, 0 without any."""
-        ...
-
-
 class Torch:
     """AdamW on one row; the mean gradient by one all-reduce."""
 
     together = False
+    """Whether processes must run every pass together."""
 
     def __init__(self, policy: Policy, row: Tensor, config: RunConfig, share: Share) -> None:
         self.policy, self.share = policy, share
@@ -70,12 +40,15 @@ class Torch:
         self.optimizer = adamw(self.row, config)
 
     def log_probs(self, ids: Tensor, spans: Tensor, z: Tensor | None, dropout: Dropout | None) -> Tensor:
+        """As `Policy.log_probs` of the row that is trained, with its gradient."""
         return self.policy.log_probs(self.row, ids, spans, z, dropout)
 
     def backward(self, loss: Tensor) -> None:
+        """Add the gradient of this process's loss."""
         loss.backward()
 
     def step(self, rate: float) -> None:
+        """One optimizer step at this learning rate with the mean gradient over processes."""
         self.optimizer.param_groups[0]["lr"] = rate
         if self.share.world > 1 and self.row.grad is not None:
             torch.distributed.all_reduce(self.row.grad)
@@ -85,15 +58,18 @@ class Torch:
 
     @contextlib.contextmanager
     def gathered(self) -> Iterator[Tensor]:
+        """The whole row [D], for passes without a gradient."""
         yield self.row.detach()
 
     def save(self, folder: Path, round: int) -> None:
+        """Save row and optimizer after `round` rounds, so that an interrupt loses none of them."""
         if self.share.rank == 0:
             state = self.optimizer.state[self.row]
             tensors = {"row": self.row, **{name: state[name] for name in ("step", *MOMENTS)}}
             checkpoint.save(folder / FILE, tensors, {"round": round})
 
     def restore(self, folder: Path) -> int:
+        """Go on from what `folder` holds; the number of rounds done there, 0 without any."""
         if not (folder / FILE).exists():
             return 0
         tensors, values = checkpoint.load(folder / FILE)
@@ -118,7 +94,7 @@ class Trained(nn.Module):
 
 
 class DeepSpeed:
-    """AdamW on one row that ZeRO partitions over the processes (`rlhf.zero_stage`); a process group must be there."""
+    """`Torch` with a row that ZeRO partitions over the processes (`rlhf.zero_stage`); needs a process group."""
 
     def __init__(self, deepspeed: Any, policy: Policy, row: Tensor, config: RunConfig, share: Share) -> None:
         r, device = config.rlhf, policy.selector.device
@@ -215,6 +191,9 @@ class DeepSpeed:
         n = like.numel()
         padded = nn.functional.pad(row, (0, n * self.share.world - self.width)).to(like)
         return padded[n * self.share.rank :][:n].clone()
+
+
+Engine = Torch | DeepSpeed
 
 
 def adamw(row: Tensor, config: RunConfig) -> torch.optim.AdamW:

@@ -12,7 +12,6 @@ adapter/             the same policy as a PEFT folder, Z-TO-EMBEDDING beside it
 from __future__ import annotations
 
 import dataclasses
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -49,7 +48,7 @@ def follow(
         seconds, last = time.monotonic() - last, time.monotonic()
         records = [line for line in lines(folder) if line["round"] < round]  # a round that ran again is written again
         records.append({"round": round, "metrics": metrics, "seconds": milliseconds(seconds)})
-        checkpoint.write_bytes(folder / "rounds.jsonl", "".join(json.dumps(line) + "\n" for line in records).encode())
+        checkpoint.write_lines(folder / "rounds.jsonl", records)
         if track is not None:
             track.metrics(metrics, step=round)
         advance(f"loss {metrics['train/loss']:.3f}")

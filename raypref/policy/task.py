@@ -149,7 +149,7 @@ def prompts_of(federation: Federation, fold: str, clients: Sequence[int]) -> Pro
 
 
 def prompts(owned: Sequence[tuple[str, int]]) -> Prompts:
-    """From (text, client) of each prompt."""
+    """Make `Prompts` of (text, client) pairs."""
     return Prompts(tuple(text for text, _ in owned), np.array([c for _, c in owned], dtype=np.int64))
 
 

@@ -79,7 +79,7 @@ class Trainer:
         return initial_row(self.policy.layout, self.config.seed, 2)
 
     def round(self, engine: Engine, round: int) -> Tally:
-        """`rlhf.local_steps` optimizer steps."""
+        """Train one round: `rlhf.local_steps` optimizer steps."""
         r, tally = self.config.rlhf, Tally()
         batches = iter(self.batches(round))
         # 19. Each DPO step.
@@ -154,7 +154,7 @@ class Trainer:
         return Dropout(p, [generator], [(ids.shape[0], ids.shape[1])]) if p else None
 
     def summed(self, tally: Tally) -> Tally:
-        """Over all processes; the loss is their mean."""
+        """The tally summed over all processes; the loss is their mean."""
         if self.share.world == 1:
             return tally
         values = torch.tensor(astuple(tally), device=self.worker.device)
@@ -180,7 +180,7 @@ def work(task: Task, share: Share, folder: Path, record: Callable[[int, dict[str
             entries = answers.answer(task, trainer.policy, row, engine.together)
             if share.rank == 0:
                 keep(folder, row, task)
-                answers.write(folder, entries)
+                checkpoint.write_lines(folder / answers.FILE, entries)
 
 
 def keep(folder: Path, row: Tensor, task: Task) -> None:
@@ -190,8 +190,10 @@ def keep(folder: Path, row: Tensor, task: Task) -> None:
 
 
 def sample_mixture(prior: Prior, count: int, draw: torch.Generator) -> Tensor:
-    """[count, d] samples of Σ_j w_j N(μ_j, σ_j²) with equal weights: Gumbel-softmax, taken hard, picks a component (S1
-    Eq. 8). The clients' own log-weights stay with them."""
+    """Draw samples [count, d] of Σ_j w_j N(μ_j, σ_j²); Gumbel-softmax, taken hard, picks a component (S1 Eq. 8).
+
+    The weights w_j are equal: the clients' log-weights stay with the clients.
+    """
     mean, variance = torch.from_numpy(prior.mean), torch.from_numpy(prior.variance)
     with torch.random.fork_rng([]):
         torch.manual_seed(int(torch.randint(2**31, (), generator=draw)))

@@ -17,30 +17,30 @@ if TYPE_CHECKING:
 
 
 def combine(weights: np.ndarray, rows: Tensor) -> Tensor:
-    """weights [m, n] (or [n]) times rows [n, D] -> float32 [m, D] (or [D]), summed in float64."""
+    """Weighted sums: weights [m, n] (or [n]) times rows [n, D] -> float32 [m, D] (or [D]), summed in float64."""
     return (torch.from_numpy(np.asarray(weights, dtype=np.float64)) @ rows.double()).float()
 
 
 def uniform_weights(n: int) -> np.ndarray:
-    """[n] 1 / n: FedGD's reference θ_g (S2 4.1), S1 Algorithm 1."""
+    """[n] equal weights 1 / n: FedGD's reference θ_g (S2 4.1), S1 Algorithm 1."""
     return np.full(n, 1.0 / n)
 
 
 def size_weights(sizes: np.ndarray) -> np.ndarray:
-    """[n] N_c / Σ N_c': FedAvg (S2 2.1, "weighted averaging")."""
+    """[n] weights by data size, N_c / Σ N_c': FedAvg (S2 2.1, "weighted averaging")."""
     return sizes / np.sum(sizes, dtype=np.float64)
 
 
 def group_weights(group_of: np.ndarray, count: int) -> np.ndarray:
-    """[count, n] row k averages the members of group k uniformly; a group without a member gives a zero row
+    """[count, n] mean weights by group: row k averages the members of group k; a group without any gives a zero row
     (S2 Algorithm 1, line 15)."""
     member = (np.asarray(group_of)[None, :] == np.arange(count)[:, None]).astype(np.float64)
     return member / np.maximum(member.sum(1, keepdims=True), 1.0)
 
 
 def residual_weights(group_of: np.ndarray, p: np.ndarray, count: int) -> np.ndarray:
-    """[count, count + n] weights over the experts' previous rows, then the n returned ones: row k keeps 1 - Σ p_c of
-    θ_k and takes p_c of each returned member of its cluster (S2 Eq. 1; Algorithm 2, line 35).
+    """[count, count + n] weights that mix the experts' previous rows with the n returned ones (S2 Eq. 1; Algorithm 2,
+    line 35): row k keeps 1 - Σ p_c of θ_k and takes p_c of each returned member of its cluster.
 
     group_of [n] the expert that each returned row was trained from, p [n] its p_c = N_c / Σ_{j in [C]} N_j.
     """
@@ -49,7 +49,7 @@ def residual_weights(group_of: np.ndarray, p: np.ndarray, count: int) -> np.ndar
 
 
 def hierarchical_weights(group_of: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """[n] size-weighted within a group, uniform across the groups reached (S2 4.2; Algorithm 1, lines 30-34).
+    """[n] weights by size within a group, and uniform across the groups reached (S2 4.2; Algorithm 1, lines 30-34).
 
     group_of [n] the group of each returned row, sizes [n] its N_c.
     """

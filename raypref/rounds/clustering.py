@@ -6,14 +6,15 @@ import numpy as np
 
 
 def random_assignment(clients: int, K: int, draw: np.random.Generator) -> np.ndarray:
-    """π(c) ~ Uniform{0, …, K - 1}, int64 [C] (S2 Algorithm 1, line 1)."""
+    """Assign each client to a random expert: π(c) ~ Uniform{0, …, K - 1}, int64 [C] (S2 Algorithm 1, line 1)."""
     return draw.integers(0, K, size=clients)
 
 
 def lowest_loss(losses: np.ndarray) -> np.ndarray:
-    """π(c) = argmin_k ValLoss(θ_k, D_val^c): losses [K, C] -> int64 [C]; ties go to the lowest k (S2 4.1).
+    """Assign each client to the expert of its lowest validation loss: losses [K, C] -> int64 [C] (S2 4.1).
 
-    A loss that is not finite never wins; a client for whom none is finite raises `ValueError`.
+    π(c) = argmin_k ValLoss(θ_k, D_val^c); ties go to the lowest k. A loss that is not finite never wins; a client for
+    whom none is finite raises `ValueError`.
     """
     finite = np.where(np.isfinite(losses), losses, np.inf)
     if np.isinf(finite.min(0)).any():
@@ -22,7 +23,7 @@ def lowest_loss(losses: np.ndarray) -> np.ndarray:
 
 
 def balance(assignment: np.ndarray, losses: np.ndarray) -> np.ndarray:
-    """Size balancing: least-cost moves from the largest cluster to the smallest until sizes differ by at most one.
+    """Balance cluster sizes by least-cost moves from the largest to the smallest until they differ by at most one.
 
     assignment [C] in 0 … K - 1, losses [K, C] ℓ_{c,k} -> int64 [C]. Each move takes the client of the largest cluster
     whose loss rises least. Ties go to the lowest k and the lowest c (S2 Algorithm 2, lines 21-25).
@@ -38,8 +39,10 @@ def balance(assignment: np.ndarray, losses: np.ndarray) -> np.ndarray:
 
 
 def soft_weights(accuracies: np.ndarray) -> np.ndarray:
-    """w_{k,c} = a_{k,c} / Σ_j a_{j,c}: [K, C] -> [K, C] (S2 Algorithm 3, line 29); a client for whom every expert has
-    accuracy 0 weighs them alike."""
+    """Weigh experts by their accuracy on each client: [K, C] -> w_{k,c} = a_{k,c} / Σ_j a_{j,c} [K, C].
+
+    A client for whom every expert has accuracy 0 weighs them alike (S2 Algorithm 3, line 29).
+    """
     a = np.asarray(accuracies, dtype=np.float64)
     total = a.sum(0, keepdims=True)
     return np.where(total > 0, a / np.where(total > 0, total, 1.0), 1.0 / len(a))
@@ -63,7 +66,7 @@ def strays(labels: np.ndarray, group_of: np.ndarray) -> float:
 def kmeans(
     points: np.ndarray, M: int, draw: np.random.Generator, balanced: bool = True, restarts: int = 10
 ) -> np.ndarray:
-    """Labels int64 [n] of points [n, d] in M clusters; balanced: sizes equal up to one (S1 4.2, Table 4).
+    """Cluster points [n, d] by k-means: labels int64 [n]; balanced: M sizes equal up to one (S1 4.2, Table 4).
 
     Balanced, each assignment step is an assignment problem: every cluster has ⌊n/M⌋ or ⌈n/M⌉ places, and points take
     places at the least total squared distance. The best of `restarts` starts at M distinct points. With uneven groups

@@ -20,7 +20,7 @@ from raypref.storage.tracking import TrackedRun
 
 
 class Fates:
-    """Those of stage-1 runs."""
+    """The fates of stage-1 runs."""
 
     WHAT, TAG, FILES = "runs", "raypref.key", ("result.json", "groups.json", "latent.npz")
     """What they are called, a tag that they alone have, and the artifacts that are read, the result first."""
@@ -55,18 +55,18 @@ class Fates:
     def finished(
         self, run: TrackedRun, config: dict[str, Any], result: Any, files: Mapping[str, bytes]
     ) -> FinishedRun | None:
-        """The run as it was read; None where it is of no use, whose fate is then known."""
+        """The run with its files; None where it is of no use, after its fate was set."""
         groups = json.loads(files["groups.json"]) if "groups.json" in files else None
         latent = Latent.load(io.BytesIO(files["latent.npz"])) if "latent.npz" in files else None
         return FinishedRun(run.id, run.started, config, result, groups, latent)
 
     @staticmethod
     def fullness(run: Any) -> int:
-        """Of equal runs the fullest is kept, before the newest: one with diagnostics."""
+        """1 with diagnostics, else 0; of equal runs the fullest is kept, of equally full ones the newest."""
         return bool(run.result.get("diagnostics"))
 
     def newest(self, runs: Iterable[Any], where: Mapping[str, str]) -> list[Any]:
-        """Of each configuration and seed that fits `where` the newest run of the fullest ones."""
+        """One run of each configuration and seed that fits `where`: the newest of the fullest."""
         best: dict[str, Any] = {}
         for run in sorted(runs, key=lambda run: (self.fullness(run), run.started)):
             if not all(matches(run.config[key], word) for key, word in where.items()):
@@ -97,7 +97,7 @@ class Fates:
         return f"{self.WHAT}: {used} used; left out: {left or 'none'}" if self.of else ""
 
     def lines(self, shown: Mapping[str, Sequence[str]]) -> Iterator[dict[str, Any]]:
-        """A line a run: what it is, what became of it, and in which items it is `shown`, by its id."""
+        """A line for each run: what it is, its fate, and the items that it is `shown` in, by its id."""
         for run_id, run in self.runs.items():
             yield {
                 "run": run_id,
@@ -111,7 +111,7 @@ class Fates:
 
 
 class PolicyFates(Fates):
-    """Those of policies (`raypref.rlhf`)."""
+    """The fates of policies (`raypref.rlhf`)."""
 
     WHAT, TAG, FILES = "policies", "raypref.policy", ("policy.json", "judgements.json")
     WAITING: ClassVar = {
@@ -129,7 +129,7 @@ class PolicyFates(Fates):
         self.judge, self.judges = judge, set[str]()
 
     def read(self, uri: str) -> Iterator[Any]:
-        """Raises `UserError` where nobody was judged by the judge."""
+        """Policies with a judgement; raises `UserError` where the named judge has judged none."""
         yield from super().read(uri)
         if self.judge and self.judge not in self.judges:
             hint = nearest(self.judge, self.judges) if self.judges else "; python -m raypref.judge makes judgements"
@@ -148,5 +148,5 @@ class PolicyFates(Fates):
 
     @staticmethod
     def fullness(run: Any) -> int:
-        """One with more judgements is fuller."""
+        """Its number of judgements."""
         return len(run.judgements)

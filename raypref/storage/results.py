@@ -72,7 +72,8 @@ class Store:
             state = checkpoint.put_together(self.algorithm.state, tensors, values)
         done = [c for file in self._stacks() for c in checkpoint.load(file)[0]["clients"].tolist()]
         # A round whose line was written but whose state was not will run again and be written again.
-        self._rewrite([line for line in self.lines() if state is not None and line["round"] <= state.round])
+        kept = [line for line in self.lines() if state is not None and line["round"] <= state.round]
+        checkpoint.write_lines(self.folder / "records.jsonl", kept)
         return state, used, done
 
     def started(self, state: State) -> None:
@@ -210,11 +211,6 @@ class Store:
     def _append(self, line: dict[str, Any]) -> None:
         with open(self.folder / "records.jsonl", "a") as file:
             file.write(json.dumps(line) + "\n")
-
-    def _rewrite(self, lines: list[dict[str, Any]]) -> None:
-        if (self.folder / "records.jsonl").exists():
-            text = "".join(json.dumps(line) + "\n" for line in lines)
-            checkpoint.write_bytes(self.folder / "records.jsonl", text.encode())
 
 
 def _rounded(values: Any) -> Any:

@@ -188,7 +188,7 @@ class Run:
             raise error
 
     def metrics(self, values: Mapping[str, float], step: int) -> None:
-        """Numbers of one step. They are written in batches, the last ones when the block ends, however it ends."""
+        """Log numbers of one step. They are written in batches, the last ones when the block ends, however it ends."""
         mlflow, now = _mlflow(), int(time.time() * 1000)
         self._buffer += [mlflow.entities.Metric(key, float(value), now, step) for key, value in values.items()]
         if time.monotonic() < self._due:
@@ -328,7 +328,7 @@ def _runs(client: MlflowClient, name: str, experiment_id: str) -> Iterator[Track
 
 
 def read_artifacts(uri: str, run_id: str, names: Collection[str]) -> dict[str, bytes]:
-    """Those of the named files (of the top folder) that a run has, fetched from wherever its artifacts are."""
+    """Download those of the named files that the top folder of a run's artifacts has; returns their bytes by name."""
     client = _mlflow().MlflowClient(uri)
     stored = {item.path for item in client.list_artifacts(run_id)}
     with tempfile.TemporaryDirectory() as folder:

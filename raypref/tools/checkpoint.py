@@ -10,7 +10,7 @@ import dataclasses
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
@@ -51,7 +51,7 @@ def claim(file: IO[Any]) -> bool:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Atomic on POSIX: a reader sees the old file or the new one, also after a power cut."""
+    """Write a file at one stroke: a reader sees the old one or the new one, also after a power cut (POSIX)."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     with open(aside, "wb") as file:
@@ -62,6 +62,7 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
+    """Write a value as JSON, at one stroke."""
     write_bytes(path, (json.dumps(value, indent=1) + "\n").encode())
 
 
@@ -107,8 +108,13 @@ def read_lines(path: Path) -> list[Any]:
     return out
 
 
+def write_lines(path: Path, values: Iterable[Any]) -> None:
+    """Write a JSONL file, a line for each value, at one stroke."""
+    write_bytes(path, "".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values).encode())
+
+
 def save(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
-    """Tensors and JSON-able values in one safetensors file, so that they can never disagree."""
+    """Write tensors and JSON-able values into one safetensors file, so that they can never disagree."""
     from safetensors.torch import save as to_bytes
 
     copies = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}

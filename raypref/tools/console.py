@@ -55,7 +55,7 @@ def _is_error(record: logging.LogRecord) -> bool:
 
 
 def say(what: Any) -> None:
-    """A sentence, or anything that rich can draw such as a table, on standard output."""
+    """Print a sentence, or anything that rich can draw such as a table, on standard output."""
     if isinstance(what, str):
         print(what, flush=True)
         return
@@ -69,17 +69,17 @@ def say(what: Any) -> None:
 
 
 def note(text: str) -> None:
-    """A sentence on standard error, beside what standard output holds."""
+    """Print a sentence on standard error, apart from the output proper."""
     print(text, file=sys.stderr, flush=True)
 
 
 def warn(text: str) -> None:
-    """A sentence on standard error that a person should not miss."""
+    """Print a warning on standard error."""
     print(f"raypref: warning: {text}", file=sys.stderr, flush=True)
 
 
 class Progress:
-    """`with Progress(100, "fedgd") as progress: … progress.advance(note="loss 0.41")`, on standard error.
+    """Shows progress on standard error: `with Progress(100, "fedgd") as progress: … progress.advance(note="loss 0.4")`.
 
     In a terminal a bar with elapsed and remaining time. Elsewhere (a pipe, a Ray job's log) plain lines: one when both
     a tenth of `total` and `SECONDS` have passed since the last, and always one at the end, however it ends.
@@ -147,14 +147,14 @@ class Progress:
 
 
 def clock(seconds: float) -> str:
-    """3725 -> '1:02:05'; 65 -> '1:05'."""
+    """Seconds as hours, minutes and seconds: 3725 -> '1:02:05'; 65 -> '1:05'."""
     minutes, s = divmod(round(seconds), 60)
     h, m = divmod(minutes, 60)
     return f"{h}:{m:02}:{s:02}" if h else f"{m}:{s:02}"
 
 
 def main(function: Callable[[list[str]], int | None], argv: Sequence[str], resume: str = "") -> int:
-    """Run a command line and returns its exit status: `sys.exit(main(command, sys.argv[1:]))`.
+    """Run a command line and return its exit status: `sys.exit(main(command, sys.argv[1:]))`.
 
     `--debug` and `--verbose` are taken out of argv here. A `UserError` becomes one line and status 2, Ctrl-C one line
     and 130, SIGTERM one line and 143; `--debug` shows where they came from. Any other exception is our fault:

@@ -7,11 +7,11 @@ import typing
 
 
 class UserError(Exception):
-    """Something a person can mend. The message is one line: what was wrong, what to do. Exit status 2."""
+    """An error that a person can mend. The message is one line: what was wrong, what to do. Exit status 2."""
 
 
 def nearest(word: str, known: typing.Iterable[str]) -> str:
-    """'; did you mean 'x'?' for the closest known word, or the list of them."""
+    """The end of a message about an unknown word: '; did you mean 'x'?', or else the list of known words."""
     options = sorted(known)
     tails = {option.lstrip("-").rsplit(".", 1)[-1]: option for option in options}
     last = word.lstrip("-").rsplit(".", 1)[-1]

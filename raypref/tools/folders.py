@@ -21,14 +21,11 @@ def working_folder() -> Path:
 def output_folder(out: Path | None) -> Path:
     """The absolute folder for run folders, which is made; `UserError` where it cannot be made or written."""
     folder = (working_folder() / "runs" if out is None else out.expanduser()).absolute()
-    if folder.is_file():
-        raise UserError(f"--out {folder} is a file; give a folder")
     try:
+        check_makeable(folder)
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot make --out {folder}: {error.strerror}") from error
-    if not os.access(folder, os.W_OK):
-        raise UserError(f"--out {folder} is not writable; choose another folder")
     return folder
 
 

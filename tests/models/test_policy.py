@@ -122,10 +122,10 @@ def test_generating_leaves_torchs_own_numbers_alone(policy, moved):
 
 def test_a_response_ends_with_its_end_which_is_no_part_of_its_text(policy):
     tokens = policy.tokenizer(" It is a game.\nThis answer is the funnier one.")["input_ids"]
-    own, text = policy._cut(tokens, policy.tokenizer.eos_token_id)
+    own, text = policy._cut(tokens)
     assert text == "It is a game." and policy.tokenizer.decode(own).rstrip(" ") == " It is a game.\n"
     end = policy.tokenizer.eos_token_id
-    own, text = policy._cut([*policy.tokenizer(" Yes.")["input_ids"], end, 5, 5], end)
+    own, text = policy._cut([*policy.tokenizer(" Yes.")["input_ids"], end, 5, 5])
     assert text == "Yes." and own[-1] == end and 5 not in own
 
 
