@@ -43,10 +43,14 @@ def __getattr__(name: str) -> Any:
 
 
 def from_dict(value: Mapping[str, Any]) -> RunConfig:
-    """Inverse of `to_dict`. Missing fields take their defaults; unknown ones raise `UserError`."""
+    """Inverse of `to_dict`. Missing fields take their defaults; unknown ones, and an unknown method or objective, raise
+    `UserError`."""
     from raypref.config.tree import RunConfig
 
-    return override(RunConfig(), flatten(value))
+    config = RunConfig()
+    registry.algorithm(value.get("algorithm", config.algorithm))  # before the fields that came with it
+    registry.objective(value.get("objective", config.objective))
+    return override(config, flatten(value))
 
 
 def read_config(folder: Path) -> RunConfig:

@@ -18,6 +18,7 @@ from raypref.tools.errors import UserError, nearest
 
 PLUGINS = "RAYPREF_PLUGINS"
 """Environment variable: modules to import, with commas between them."""
+ELSEWHERE = f"one of your own is known where {PLUGINS} names its module"
 
 
 def algorithms() -> Mapping[str, str]:
@@ -36,7 +37,7 @@ def algorithm(name: str) -> Any:
     """The class of a method (`raypref.algorithms.base.Algorithm`). Raises `UserError` where there is none."""
     known = algorithms()
     if name not in known:
-        raise UserError(f"unknown algorithm {name!r}{nearest(name, known)}")
+        raise UserError(f"unknown algorithm {name!r}{nearest(name, known)}; {ELSEWHERE}")
     return _load(known[name])
 
 
@@ -44,7 +45,7 @@ def objective(name: str) -> Any:
     """The class of an objective (`raypref.objectives.base.Objective`). Raises `UserError` where there is none."""
     known = objectives()
     if name not in known:
-        raise UserError(f"unknown objective {name!r}{nearest(name, known)}")
+        raise UserError(f"unknown objective {name!r}{nearest(name, known)}; {ELSEWHERE}")
     return _load(known[name])
 
 
