@@ -66,7 +66,7 @@ def command(argv: list[str]) -> int:
     result, config = checkpoint.read_json(folder / "result.json", "clients"), read_config(folder)
     if options.base:
         config = replace(config, model=replace(config.model, base=options.base))
-    c = locate.position(options.client, result["clients"], "a pair is judged by its selector")
+    c = locate.position(options.client, result["clients"], "a pair is scored by its selector")
     check_base(config.model.base, result.get("base", ""), options.run)
     pairs: list[tuple[Place, Pair]] = []
     left: list[tuple[Place, str]] = []
