@@ -48,11 +48,6 @@ class Check(Look):
     strict: bool = False
     """Exit with status 1 where any row is unusable."""
 
-    def config(self) -> RunConfig:
-        config = dataclasses.replace(super().config(), objective=self.objective)
-        registry.objective(self.objective)
-        return config
-
 
 @dataclass(frozen=True)
 class Show(Look):
@@ -63,7 +58,9 @@ class Show(Look):
 
 
 def check(args: Check) -> int:
-    config = args.config()
+    """Say what a data set would do to a run; exit status 1 for unusable rows under --strict."""
+    config = dataclasses.replace(args.config(), objective=args.objective)
+    registry.objective(args.objective)
 
     from raypref.data import check as checking
     from raypref.data.load import read
@@ -84,6 +81,7 @@ def check(args: Check) -> int:
 
 
 def show(args: Show) -> int:
+    """Print a few pairs."""
     config = args.config()
     if args.n < 1:
         raise UserError(f"n is {args.n}; it must be at least 1")
@@ -102,22 +100,24 @@ COMMANDS: dict[str, tuple[type[Any], Callable[..., int]]] = {
 }
 
 
+SOURCE = """\
+SOURCE is a JSONL, JSON, CSV or Parquet file, a folder of them, a hub id (OWNER/NAME[:CONFIGURATION]),
+or `synthetic`; `synthesize` takes a file of prompts. Its rows are known by their columns:"""
+
+
 def command(argv: Sequence[str]) -> int:
     """Exit status: 0, or 1 for unusable rows under --strict. Raises `UserError` for what a person can mend."""
     name, *rest = argv or ["--help"]
     if name in ("-h", "--help"):
         print("usage: python -m raypref.data COMMAND SOURCE [--help] [--debug] [--data.field value …]\n\ncommands:")
-        for known, (kind, _) in COMMANDS.items():
-            print(f"  {known:10} {(kind.__doc__ or '').splitlines()[0]}")
-        print(
-            "\nSOURCE is a JSONL, JSON, CSV or Parquet file, a folder of them, a hub id (OWNER/NAME[:CONFIGURATION]),"
-        )
-        print("or `synthetic`; `synthesize` takes a file of prompts. Its rows are known by their columns:")
+        for option, (kind, _) in COMMANDS.items():
+            print(f"  {option:10} {(kind.__doc__ or '').splitlines()[0]}")
+        print(f"\n{SOURCE}")
 
         from raypref.data import forms
 
-        for known in forms.FORMS:
-            print(f"  {known:10} {forms.known_by(known, DataConfig())}: {forms.form(known).about}")
+        for form in forms.FORMS:
+            print(f"  {form:10} {forms.known_by(form, DataConfig())}: {forms.form(form).about}")
         return 0
     if name not in COMMANDS:
         raise UserError(f"unknown command {name!r}{nearest(name, COMMANDS)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -94,19 +95,15 @@ def check(config: RunConfig, federation: Federation, counts: Counts, tokenizer: 
 def show(federation: Federation, n: int) -> Iterator[str]:
     """`n` pairs as text, of clients spread over the federation."""
     clients = federation.clients
-    order = [clients[i * len(clients) // min(n, len(clients))] for i in range(min(n, len(clients)))]
-    shown = 0
-    for depth in range(max(len(client.train) for client in clients)):
-        for client in order:
-            if shown == n:
-                return
-            if depth < len(client.train):
-                shown += 1
-                pair = client.train[depth]
-                yield f"client {client.id}" + (f", group {client.group}" if client.group else "")
-                for name in ("prompt", "chosen", "rejected"):
-                    yield f"  {name:9} " + getattr(pair, name).replace("\n", f"\n{'':12}")
-                yield ""
+    count = min(n, len(clients))
+    spread = [clients[i * len(clients) // count] for i in range(count)]
+    longest = max(len(client.train) for client in clients)
+    pairs = ((client, client.train[i]) for i in range(longest) for client in spread if i < len(client.train))
+    for client, pair in itertools.islice(pairs, n):
+        yield f"client {client.id}" + (f", group {client.group}" if client.group else "")
+        for name in ("prompt", "chosen", "rejected"):
+            yield f"  {name:9} " + getattr(pair, name).replace("\n", f"\n{'':12}")
+        yield ""
 
 
 def _row(number: int, what: str) -> str:

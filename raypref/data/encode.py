@@ -137,21 +137,20 @@ def encode_federation(federation: Federation, tokenizer: Any, encoding: Encoding
 
     Raises `UserError` where a client is left without a usable pair in a fold.
     """
-    encode, template, _ = encoding
     counts = Counts()
-    clients = tuple(
-        EncodedClient(**{f: encode(c.fold(f), tokenizer, template, max_length, counts) for f in FOLDS})
-        for c in federation.clients
-    )
-    for client, encoded in zip(federation.clients, clients, strict=True):
+    clients = []
+    for client in federation.clients:
+        folds = {}
         for name in FOLDS:
-            if not encoded.fold(name).pairs:
+            folds[name] = encoding.encode(client.fold(name), tokenizer, encoding.template, max_length, counts)
+            if not folds[name].pairs:
                 raise UserError(
                     f"client {client.id!r} has no usable {name} pair within data.max_length={max_length}; raise it, "
                     "give clients more pairs, or raise data.min_rows to leave such clients out"
                 )
+        clients.append(EncodedClient(**folds))
     notes = (*federation.notes, *counts.notes())
-    return EncodedFederation(federation.ids, federation.group_of, federation.groups, clients, counts, notes)
+    return EncodedFederation(federation.ids, federation.group_of, federation.groups, tuple(clients), counts, notes)
 
 
 def encode_pairs(pairs: Sequence[Pair], tokenizer: Any, template: str, max_length: int, counts: Counts) -> EncodedFold:

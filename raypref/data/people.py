@@ -42,21 +42,19 @@ class Counts:
 
     def notes(self) -> tuple[str, ...]:
         """One sentence for each kind of thing that was met."""
-        sentences = [f"rows left out, {why}: {n:,} of {self.rows:,}" for why, n in self.lost.items()]
-        if self.doubled:
-            sentences.append(f"rows that repeat one of the same client, kept once: {self.doubled:,}")
-        if self.conflicting:
-            sentences.append(f"pairs on which one client chose both ways, both kept: {self.conflicting:,}")
-        if self.crossing:
-            sentences.append(
-                f"warning: pairs in different folds for different rows: {self.crossing:,}, so a model may have been "
-                "trained on what it is tested on; data.split 'pair' without data.exact_counts has no such overlap"
-            )
-        if self.undealt:
-            sentences.append(f"pairs dealt to no client, since none needed more: {self.undealt:,}")
-        for why, ids in self.left_out.items():
-            sentences.append(f"clients left out, {why}: {len(ids):,} ({listing(ids)})")
-        return tuple(sentences)
+        overlap = (
+            ", so a model may have been trained on what it is tested on; data.split 'pair' without data.exact_counts "
+            "has no such overlap"
+        )
+        sentences = [
+            *((f"rows left out, {why}", number, f" of {self.rows:,}") for why, number in self.lost.items()),
+            ("rows that repeat one of the same client, kept once", self.doubled, ""),
+            ("pairs on which one client chose both ways, both kept", self.conflicting, ""),
+            ("warning: pairs in different folds for different rows", self.crossing, overlap),
+            ("pairs dealt to no client, since none needed more", self.undealt, ""),
+            *((f"clients left out, {why}", len(ids), f" ({listing(ids)})") for why, ids in self.left_out.items()),
+        ]
+        return tuple(f"{what}: {number:,}{more}" for what, number, more in sentences if number)
 
 
 @dataclass

@@ -145,7 +145,7 @@ def _json_line(path: Path, number: int, line: str) -> RowRead:
 def _json_row(path: Path, place: str, value: Any, long: bool) -> RowRead:
     """The value as a row; long: whether `_LONG` is in it."""
     if not isinstance(value, dict):
-        text = shortened(json.dumps(value, ensure_ascii=False))
+        text = shortened(json.dumps(value, ensure_ascii=False, default=lambda long: "…"))
         raise UserError(f'{path}: {place} is not an object such as {{"prompt": …}}; it is {text}')
     return Unusable(LONG_NUMBER, place) if long else value
 

@@ -1,14 +1,13 @@
 """`python -m raypref.data synthesize`: the paper's synthetic pairs from any prompts (S2 2.3), by a language model.
 
 Two candidate responses a prompt, one in each style of an axis, from an OpenAI-compatible endpoint; the result has no
-people in it: a run deals the pairs to clients (`raypref.data.synthetic.deal`). Every response is written to a journal,
+people in it: a run deals the pairs to clients (`raypref.data.forms.styles`). Every response is written to a journal,
 and to the disk, as it comes, so that whatever ends a run costs at most what was in flight.
 """
 
 from __future__ import annotations
 
 import collections
-import functools
 import hashlib
 import json
 import os
@@ -272,11 +271,10 @@ def write(pairs: list[dict[str, Any]], store: Store, out: Path, args: Synthesize
 
 def advice(out: Path, axes: tuple[str, ...], pairs: int) -> str:
     """How a run deals `pairs` on each axis so that no client lacks one in some fold, or how many more it takes."""
-    from raypref.data.forms.styles import least_per_axis
-    from raypref.data.synthetic import most_clients
+    from raypref.data.forms.styles import least_per_axis, most_clients
 
     config, groups = DataConfig(axes=axes), 2 ** len(axes)
-    clients = most_clients(pairs, functools.partial(least_per_axis, config), CLIENTS) // groups * groups
+    clients = most_clients(config, pairs, CLIENTS) // groups * groups
     sentences = []
     if clients < CLIENTS:
         more = (CLIENTS * least_per_axis(config, CLIENTS) - pairs) * len(axes)

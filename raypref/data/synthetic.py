@@ -12,14 +12,12 @@ from __future__ import annotations
 import hashlib
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import numpy as np
 
 from raypref.config import UserError
-from raypref.data.federation import Pair
 
 _T = TypeVar("_T")
 
@@ -220,14 +218,11 @@ class Draws:
     """Fair choices keyed by integers: index = word * n >> 64 of Philox's raw words, whatever the platform or numpy."""
 
     def __init__(self, *key: int) -> None:
-        self._philox = np.random.Philox(np.random.SeedSequence(key))
-        self._words: Iterator[int] = iter(())
+        philox = np.random.Philox(np.random.SeedSequence(key))
+        self._words = (word for _ in itertools.count() for word in philox.random_raw(1024).tolist())
 
     def below(self, n: int) -> int:
-        for word in self._words:
-            return word * n >> 64
-        self._words = iter(self._philox.random_raw(1024).tolist())
-        return self.below(n)
+        return next(self._words) * n >> 64
 
     def pick(self, items: Sequence[_T]) -> _T:
         return items[self.below(len(items))]
@@ -319,44 +314,7 @@ def generate(
     for client, (name, group, poles) in enumerate(members(group_sizes, axes)):
         for axis, pole in poles.items():
             for pair in itertools.islice(pairs(axis, client, seed), pairs_per_axis):
-                yield _row(name, group, axis, pole, *pair)
-
-
-def deal(
-    pools: Mapping[str, Mapping[bytes, Pair]],
-    group_sizes: Sequence[int],
-    pairs_per_axis: int,
-    axes: Sequence[str],
-    seed: int,
-    least: Callable[[int], int] = lambda clients: 1,
-) -> list[dict[str, str]]:
-    """Rows as `generate` makes them, of pairs that exist: each goes to at most one client (S2 2.3).
-
-    pools: axis -> key -> the pair, `chosen` in the axis's first pole and `rejected` in its second. Which client gets
-    which pairs is a hash of the seed and the pair, whatever the order of the pools.
-    least: clients -> pairs of each on an axis below which nothing is suggested.
-    Raises UserError as `members` does, or where an axis has too few pairs.
-    """
-    clients = members(group_sizes, axes)
-    scarce = min(axes, key=lambda axis: len(pools.get(axis, {})))
-    available, needed = len(pools.get(scarce, {})), pairs_per_axis * len(clients)
-    if available < needed:
-        enough_for = most_clients(available, least, len(clients))
-        advice = f", or set --data.pairs-per-axis {available // enough_for}" if enough_for else ""
-        if 0 < enough_for < len(clients):
-            advice += f" and lower --data.group-sizes to {enough_for} clients in all"
-        raise UserError(
-            f"{len(clients)} clients of {pairs_per_axis:,} pairs need {needed:,} pairs on the axis {scarce!r}, and "
-            f"there are {available:,}; synthesize {needed - available:,} more{advice}"
-        )
-    rows = []
-    for axis in axes:
-        pool = pools.get(axis, {})
-        keys = iter(shuffled(pool, seed))
-        for name, group, poles in clients:
-            for key in itertools.islice(keys, pairs_per_axis):
-                rows.append(_row(name, group, axis, poles[axis], *astuple(pool[key])))
-    return rows
+                yield choice(name, group, axis, pole, *pair)
 
 
 def shuffled(keys: Iterable[bytes], seed: int) -> list[bytes]:
@@ -364,13 +322,8 @@ def shuffled(keys: Iterable[bytes], seed: int) -> list[bytes]:
     return sorted(keys, key=lambda key: hashlib.blake2b(b"deal %d " % seed + key).digest())
 
 
-def most_clients(pairs: int, least: Callable[[int], int], most: int) -> int:
-    """How many clients, up to `most`, `pairs` on each axis are enough for; 0: not even for one."""
-    return next((clients for clients in range(min(pairs, most), 0, -1) if pairs // clients >= least(clients)), 0)
-
-
-def _row(client: str, group: str, axis: str, pole: int, prompt: str, *answers: str) -> dict[str, str]:
-    """A client's choice: of the answers in the axis's first pole and in its second, the one that its group wants."""
+def choice(client: str, group: str, axis: str, pole: int, prompt: str, *answers: str) -> dict[str, str]:
+    """The row of a client's choice: of the answers in the axis's first pole and in its second, the one of `pole`."""
     return {
         "client_id": client,
         "group": group,

@@ -95,8 +95,8 @@ def test_the_report_says_everything(tmp_path, base, capsys):
     assert main(argv) == 0
     said = capsys.readouterr().out
     assert f"{source}: 68 rows, 62 distinct pairs" in said
-    found = {" ".join(line.split()) for line in said.splitlines()}
-    assert found >= {
+    lines = {" ".join(line.split()) for line in said.splitlines()}
+    assert lines >= {
         "3 unusable and left out",
         "1 a response is missing or empty",
         "1 no client id",
@@ -110,7 +110,7 @@ def test_the_report_says_everything(tmp_path, base, capsys):
         "1 pairs too long and left out: the responses alone do not fit",
         "0 pairs identical after truncation and left out",
     }
-    assert any(line.startswith("1 left out: no pair in") and line.endswith(": b") for line in found)
+    assert any(line.startswith("1 left out: no pair in") and line.endswith(": b") for line in lines)
     sizes = [
         int(line.split()[1]) for line in said.splitlines() if line.split()[:1] in (["train"], ["validation"], ["test"])
     ]

@@ -41,12 +41,12 @@ def write(folder: Path, files: dict[str, list[dict]], **options) -> DataConfig:
     return replace(config, **options)
 
 
-def held(federation: Federation) -> dict[str, list]:
+def pairs_of(federation: Federation) -> dict[str, list]:
     return {client.id: [pair for fold in FOLDS for pair in client.fold(fold)] for client in federation.clients}
 
 
 def keys(federation: Federation) -> dict[str, set[bytes]]:
-    return {c: {pair_key(p.prompt, p.chosen, p.rejected) for p in pairs} for c, pairs in held(federation).items()}
+    return {c: {pair_key(p.prompt, p.chosen, p.rejected) for p in pairs} for c, pairs in pairs_of(federation).items()}
 
 
 def test_every_client_holds_one_kind_in_even_numbers_whatever_the_columns(tmp_path):
@@ -57,11 +57,11 @@ def test_every_client_holds_one_kind_in_even_numbers_whatever_the_columns(tmp_pa
         *((f"harmless-0{i}", "harmless") for i in range(3)),
         *((f"helpful-0{i}", "helpful") for i in range(2)),
     ]
-    assert {name: len(pairs) for name, pairs in held(federation).items()} == {
+    assert {name: len(pairs) for name, pairs in pairs_of(federation).items()} == {
         "harmless-00": 67, "harmless-01": 67, "harmless-02": 66, "helpful-00": 51, "helpful-01": 50,
     }  # fmt: skip
     assert len(set().union(*keys(federation).values())) == 301 == counts.rows  # nobody shares a pair
-    for name, pairs in held(federation).items():
+    for name, pairs in pairs_of(federation).items():
         assert all(p.prompt.startswith("Human: how" if name.startswith("helpful") else "Human: hello") for p in pairs)
         assert all("\n\nAssistant:" not in p.chosen + p.rejected for p in pairs)
 
@@ -72,7 +72,7 @@ def test_files_of_one_kind_are_pooled_and_those_of_none_counted(tmp_path):
     config = write(tmp_path, {**files, "harmless.jsonl": harmless(120)})
     federation = load(config, 0)
     assert federation.notes == ("rows left out, red/team.jsonl is of none of the kinds helpful, harmless: 7 of 207",)
-    assert sum(len(pairs) for name, pairs in held(federation).items() if "helpful" in name) == 80
+    assert sum(len(pairs) for name, pairs in pairs_of(federation).items() if "helpful" in name) == 80
 
 
 def test_the_seed_deals_and_the_order_of_rows_does_not(tmp_path):
@@ -95,13 +95,13 @@ def test_all_rows_of_a_pair_go_to_one_client_and_what_is_not_dealt_is_counted(tm
     assert (counts.rows, counts.doubled, counts.conflicting) == (422, 100, 100)
     assert sum(counts.lost.values()) == 2 and counts.disagreed == 0
     few, counts = read(write(tmp_path, {}, pairs_per_client=30), 0)
-    assert {name: len(found) for name, found in keys(few).items()} == {
+    assert {name: len(pair_keys) for name, pair_keys in keys(few).items()} == {
         **{f"harmless-0{i}": 30 for i in range(3)}, "helpful-00": 30, "helpful-01": 30,
     }  # fmt: skip
     assert counts.undealt == (100 - 2 * 30) + (120 - 3 * 30)
     assert counts.lost["the same pair as another row"] == 2 * (100 - 2 * 30)
     assert counts.doubled == counts.conflicting == 60
-    assert all(found <= keys(everything)[name] for name, found in keys(few).items())
+    assert all(pair_keys <= keys(everything)[name] for name, pair_keys in keys(few).items())
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_the_real_test_files():
         "the two prompts differ": 5,
         "chosen equals rejected": 2,
     }
-    assert counts.pairs == 4_285 == sum(map(len, held(federation).values())) and counts.left_out == {}
+    assert counts.pairs == 4_285 == sum(map(len, pairs_of(federation).values())) and counts.left_out == {}
     assert Counter(c.group for c in federation.clients) == {"helpful": 5, "harmless": 5}
     shares = {fold: federation.sizes(fold).sum() / 4_285 for fold in FOLDS}
     assert shares == pytest.approx({"train": 0.8, "validation": 0.1, "test": 0.1}, abs=0.015)

@@ -251,9 +251,9 @@ def test_a_column_decides_the_fold():
     rows = [{**row, "topic": topics[i % 30]} for c in "abc" for i, row in enumerate(rows_of(c, 90))]
     federation, counts = assemble(rows, replace(THIRDS, split="topic"))
     topic_of = {row["prompt"]: row["topic"] for row in rows}
-    found = everything(federation)
-    assert len(found) == 270 and counts.crossing == 0
-    assert all(fold == value_fold(topic_of[pair.prompt], 0.3, 0.3) for _, fold, pair in found)
+    choices = everything(federation)
+    assert len(choices) == 270 and counts.crossing == 0
+    assert all(fold == value_fold(topic_of[pair.prompt], 0.3, 0.3) for _, fold, pair in choices)
 
 
 def test_a_pair_under_two_topics_is_counted_as_crossing():

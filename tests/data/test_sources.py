@@ -155,20 +155,20 @@ def test_rows_that_lack_a_column_are_counted_not_fatal(tmp_path):
 # --- no row is lost in silence, wherever in a file the damage lies
 
 
-def made(n: int) -> list[dict]:
+def example_rows(n: int) -> list[dict]:
     return [{"client_id": "a", "prompt": f"p{i}", "chosen": f"careful {i}", "rejected": f"no {i}"} for i in range(n)]
 
 
-def as_bytes(name: str, of: list[dict]) -> bytes:
+def as_bytes(name: str, originals: list[dict]) -> bytes:
     """The rows in the format that the name says; `.txt` holds the prompts."""
     if name.endswith(".csv"):
-        text = HEADER + "".join(",".join(row.values()) + "\n" for row in of)
+        text = HEADER + "".join(",".join(row.values()) + "\n" for row in originals)
     elif name.endswith(".json"):
-        text = "[\n" + ",\n".join(map(json.dumps, of)) + "\n]\n"
+        text = "[\n" + ",\n".join(map(json.dumps, originals)) + "\n]\n"
     elif name.endswith(".txt"):
-        text = "".join(row["chosen"] + "\n" for row in of)
+        text = "".join(row["chosen"] + "\n" for row in originals)
     else:
-        text = "".join(json.dumps(row) + "\n" for row in of)
+        text = "".join(json.dumps(row) + "\n" for row in originals)
     return text.encode()
 
 
@@ -178,7 +178,7 @@ N = 400  # more than any reader takes at once
 @pytest.mark.parametrize(("name", "above"), [("a.jsonl", 0), ("a.jsonl.gz", 0), ("a.csv", 1), ("a.json", 1)])
 @pytest.mark.parametrize("at", [0, 1, N // 2, N - 1])
 def test_a_byte_that_is_no_utf8_is_refused_with_its_line(tmp_path, name, above, at):
-    lines = as_bytes(name, made(N)).splitlines(keepends=True)
+    lines = as_bytes(name, example_rows(N)).splitlines(keepends=True)
     lines[at + above] = lines[at + above].replace(b"careful", b"caf\xe9")
     content = b"".join(lines)
     path = tmp_path / name
@@ -192,7 +192,7 @@ def test_a_byte_that_is_no_utf8_is_refused_with_its_line(tmp_path, name, above, 
 
 def test_a_byte_in_a_file_of_prompts(tmp_path):
     path = tmp_path / "prompts.txt"
-    path.write_bytes(as_bytes("a.txt", made(N)).replace(b"careful 300\n", b"caf\xe9 300\n"))
+    path.write_bytes(as_bytes("a.txt", example_rows(N)).replace(b"careful 300\n", b"caf\xe9 300\n"))
     with pytest.raises(UserError, match=r"prompts\.txt: line 301 is not UTF-8 \(byte 0xe9\); convert it"):
         read_prompts(path)
 
@@ -200,7 +200,7 @@ def test_a_byte_in_a_file_of_prompts(tmp_path):
 def test_where_other_lines_are_utf8_the_one_line_is_to_blame(tmp_path):
     """Converting the whole file would break the others."""
     path = tmp_path / "a.jsonl"
-    good = json.dumps({**made(1)[0], "prompt": "café"}, ensure_ascii=False).encode() + b"\n"
+    good = json.dumps({**example_rows(1)[0], "prompt": "café"}, ensure_ascii=False).encode() + b"\n"
     for content in (good + ROW.replace("p", "caf\xe9").encode("latin-1"), ROW.encode("latin-1") * 3 + b"\xe9\n" + good):
         path.write_bytes(content)
         with pytest.raises(
@@ -213,22 +213,23 @@ def test_where_other_lines_are_utf8_the_one_line_is_to_blame(tmp_path):
 def test_line_ends_of_every_system(tmp_path, name):
     path = tmp_path / name
     for end in (b"\n", b"\r\n", b"\r"):
-        path.write_bytes(as_bytes(name, made(5)).replace(b"\n", end))
-        assert rows(path) == made(5)
+        path.write_bytes(as_bytes(name, example_rows(5)).replace(b"\n", end))
+        assert rows(path) == example_rows(5)
 
 
 @pytest.mark.parametrize(("name", "unit"), [("a.jsonl", "line"), ("a.jsonl.gz", "line"), ("a.json", "item")])
 @pytest.mark.parametrize("at", [0, 5, 119])
 def test_a_number_of_too_many_digits_costs_its_row_and_is_counted(tmp_path, name, unit, at):
     """Python refuses integers of more than 4,300 digits; wherever it stands, all other rows are there."""
-    of = made(120)
-    text = as_bytes(name, [*of[:at], {**of[at], "answer": {"is": [1, "MANY"]}}, *of[at + 1 :]]).decode()
+    originals = example_rows(120)
+    with_long = {**originals[at], "answer": {"is": [1, "MANY"]}}
+    text = as_bytes(name, [*originals[:at], with_long, *originals[at + 1 :]]).decode()
     content = text.replace('"MANY"', "-" + "9" * 5000).encode()
     path = tmp_path / name
     path.write_bytes(gzip.compress(content) if name.endswith("gz") else content)
-    found = rows(path)
-    lost = found.pop(at)
-    assert found == of[:at] + of[at + 1 :]
+    rows_read = rows(path)
+    lost = rows_read.pop(at)
+    assert rows_read == originals[:at] + originals[at + 1 :]
     assert isinstance(lost, Unusable) and (str(lost), lost.place) == (LONG_NUMBER, f"{unit} {at + 1}")
     federation, counts = read(DataConfig(source=str(path)), 0)
     assert counts.rows == 120 and counts.lost == {f"{LONG_NUMBER} ({unit} {at + 1})": 1}
@@ -239,16 +240,16 @@ def test_a_number_of_too_many_digits_costs_its_row_and_is_counted(tmp_path, name
 def test_numbers_that_python_reads_cost_nothing(tmp_path):
     """A text of many digits, and the longest number that is one."""
     path = tmp_path / "a.jsonl"
-    path.write_text(as_bytes("a.jsonl", made(3)).decode().replace('"p1"', '"p1", "is": "' + "9" * 5000 + '"'))
-    assert rows(path)[1] == {**made(3)[1], "is": "9" * 5000}
-    path.write_text(as_bytes("a.jsonl", made(3)).decode().replace('"p1"', '"p1", "is": ' + "9" * 4300))
-    assert rows(path)[1] == {**made(3)[1], "is": int("9" * 4300)}
+    path.write_text(as_bytes("a.jsonl", example_rows(3)).decode().replace('"p1"', '"p1", "is": "' + "9" * 5000 + '"'))
+    assert rows(path)[1] == {**example_rows(3)[1], "is": "9" * 5000}
+    path.write_text(as_bytes("a.jsonl", example_rows(3)).decode().replace('"p1"', '"p1", "is": ' + "9" * 4300))
+    assert rows(path)[1] == {**example_rows(3)[1], "is": int("9" * 4300)}
 
 
 @pytest.mark.parametrize("at", [0, 7, 59])
 def test_a_line_nested_too_deeply_is_counted(tmp_path, at):
     path = tmp_path / "a.jsonl"
-    lines = as_bytes("a.jsonl", made(60)).decode().splitlines()
+    lines = as_bytes("a.jsonl", example_rows(60)).decode().splitlines()
     lines[at] = lines[at][:-1] + ', "deep": ' + "[" * 100_000 + "]" * 100_000 + "}"
     path.write_text("\n".join(lines) + "\n")
     _, counts = read(DataConfig(source=str(path)), 0)
@@ -258,7 +259,7 @@ def test_a_line_nested_too_deeply_is_counted(tmp_path, at):
 def test_many_lost_rows_are_one_reason_with_the_first_few_places(tmp_path):
     (tmp_path / "d").mkdir()
     long = ROW.replace('"p"', "9" * 5000)
-    (tmp_path / "d" / "a.jsonl").write_bytes(as_bytes("a.jsonl", made(60)) + long.encode() * 2)
+    (tmp_path / "d" / "a.jsonl").write_bytes(as_bytes("a.jsonl", example_rows(60)) + long.encode() * 2)
     (tmp_path / "d" / "b.jsonl").write_text(ROW + long * 9)
     _, counts = read(DataConfig(source=str(tmp_path / "d")), 0)
     a, b = (tmp_path / "d" / name for name in ("a.jsonl", "b.jsonl"))
@@ -309,7 +310,7 @@ def test_prompts_in_rows_that_cannot_be_read_are_counted(tmp_path):
 def test_half_a_gzip_file_is_refused_at_every_length(tmp_path):
     """Whatever part of the rows could still be read: a shorter data set would look like a whole one."""
     path = tmp_path / "a.jsonl.gz"
-    whole = gzip.compress(as_bytes("a.jsonl", made(N)))
+    whole = gzip.compress(as_bytes("a.jsonl", example_rows(N)))
     for length in range(1, len(whole), 97):
         path.write_bytes(whole[:length])
         with pytest.raises(UserError, match="is not a whole gzip file"):
@@ -318,7 +319,7 @@ def test_half_a_gzip_file_is_refused_at_every_length(tmp_path):
     with pytest.raises(UserError, match="is not a whole gzip file"):
         rows(path)
     path.write_bytes(whole)
-    assert rows(path) == made(N)
+    assert rows(path) == example_rows(N)
 
 
 def test_a_broken_parquet_file_is_refused(tmp_path):
@@ -326,10 +327,10 @@ def test_a_broken_parquet_file_is_refused(tmp_path):
     import pyarrow.parquet
 
     path = tmp_path / "a.parquet"
-    table = pyarrow.Table.from_pylist(made(N))
+    table = pyarrow.Table.from_pylist(example_rows(N))
     pyarrow.parquet.write_table(table, path, row_group_size=100, write_page_checksum=True)
     whole = path.read_bytes()
-    assert rows(path) == made(N)
+    assert rows(path) == example_rows(N)
     for length in range(0, len(whole), 997):
         path.write_bytes(whole[:length])
         with pytest.raises(UserError, match="cannot be read"):
@@ -337,7 +338,7 @@ def test_a_broken_parquet_file_is_refused(tmp_path):
     for at in range(4, len(whole) * 3 // 4, 997):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 255]) + whole[at + 1 :])
         try:  # a byte that nobody reads may differ
-            assert rows(path) == made(N)
+            assert rows(path) == example_rows(N)
         except UserError as error:
             assert "cannot be read" in str(error)
 
@@ -349,14 +350,14 @@ def test_cells_of_columns_that_python_cannot_hold_cost_their_rows(tmp_path, monk
     import pyarrow
     import pyarrow.parquet
 
-    of = made(2500)
-    texts = [row["chosen"].encode() for row in of]
+    originals = example_rows(2500)
+    texts = [row["chosen"].encode() for row in originals]
     texts[1700] = b"caf\xe9"
     offsets = pyarrow.array([sum(map(len, texts[:i])) for i in range(len(texts) + 1)], pyarrow.int32())
     chosen = pyarrow.Array.from_buffers(
         pyarrow.string(), len(texts), [None, offsets.buffers()[1], pyarrow.py_buffer(b"".join(texts))]
     )
-    columns = {name: [row[name] for row in of] for name in ("client_id", "prompt", "rejected")}
+    columns = {name: [row[name] for row in originals] for name in ("client_id", "prompt", "rejected")}
     when = pyarrow.array([2**62 if i == 2400 else 0 for i in range(2500)], pyarrow.timestamp("ms"))
     path, table = tmp_path / "a.parquet", pyarrow.table({**columns, "chosen": chosen, "when": when})
     pyarrow.parquet.write_table(table, path)
@@ -454,13 +455,13 @@ def test_each_byte_counts(tmp_path, name):
 
 def test_bytes_do_not_move_between_files(tmp_path):
     texts = [("ab", "c"), ("a", "bc"), ("abc", ""), ("", "abc")]
-    found = set()
+    digests = set()
     for i, (one, two) in enumerate(texts):
         (tmp_path / str(i)).mkdir()
         (tmp_path / str(i) / "a.csv").write_text(one)
         (tmp_path / str(i) / "b.csv").write_text(two)
-        found.add(digest(str(tmp_path / str(i))))
-    assert len(found) == 4
+        digests.add(digest(str(tmp_path / str(i))))
+    assert len(digests) == 4
 
 
 def test_a_file_that_does_not_change_is_read_once(tmp_path, monkeypatch):

@@ -311,8 +311,8 @@ def test_ctrl_c_says_that_the_same_words_go_on(server, tmp_path, prompts, capsys
     server.fault = fault
     assert main(words(tmp_path, "--concurrency", "1")) == 130
     assert "type the same words again to go on from there" in capsys.readouterr().err
-    there = len(server.asked)
-    assert 4 <= there < 20
+    asked = len(server.asked)
+    assert 4 <= asked < 20
     server.fault = lambda task, n: None
     assert main(words(tmp_path)) == 0
     assert len(server.asked) == len(set(server.asked)) == 20  # what was in flight was kept, too
@@ -358,13 +358,13 @@ def test_a_kill_loses_only_what_was_in_flight(server, tmp_path, prompts, capsys)
         release.set()
     assert not (tmp_path / "pairs.jsonl").exists()
     entries = [json.loads(line) for line in path.read_text().splitlines()[1:]]
-    there = {(entry["prompt"], entry["axis"], entry["pole"]) for entry in entries}
+    kept = {(entry["prompt"], entry["axis"], entry["pole"]) for entry in entries}
     with path.open("a") as file:
         file.write('{"prompt": "What is num')  # as a machine that lost its power leaves it
     server.asked.clear()
     assert main(words(tmp_path)) == 0
     assert "1 half-written lines dropped\n7 responses are there, 13 to ask" in capsys.readouterr().out
-    assert len(there) == 7 and len(server.asked) == 13 and there.isdisjoint(server.asked)
+    assert len(kept) == 7 and len(server.asked) == 13 and kept.isdisjoint(server.asked)
     assert [pair["prompt"] for pair in pairs(tmp_path)] == prompts
     assert all(json.loads(line) for line in path.read_text().splitlines())
 
@@ -485,13 +485,13 @@ def test_a_journal_holds_responses_of_one_kind_and_has_one_writer(server, tmp_pa
 
 def test_prompts_are_dealt_to_axes_by_hash_in_equal_numbers():
     prompts = [f"prompt {i}" for i in range(101)]
-    dealt = deal_axes(prompts, ["education", "humor"], {})
-    assert Counter(dealt.values()) == {"education": 51, "humor": 50}
-    assert deal_axes(random.Random(0).sample(prompts, 101), ["education", "humor"], {}) == dealt
-    assert [dealt[prompt] for prompt in prompts[:8]] != ["education", "humor"] * 4  # not by position
+    axis_of = deal_axes(prompts, ["education", "humor"], {})
+    assert Counter(axis_of.values()) == {"education": 51, "humor": 50}
+    assert deal_axes(random.Random(0).sample(prompts, 101), ["education", "humor"], {}) == axis_of
+    assert [axis_of[prompt] for prompt in prompts[:8]] != ["education", "humor"] * 4  # not by position
     # Who was there keeps its axis when the file grows, and the numbers are made equal by the new ones.
-    grown = deal_axes([*prompts, *(f"new {i}" for i in range(99))], ["education", "humor"], dealt)
-    assert grown | dealt == grown and Counter(grown.values()) == {"education": 100, "humor": 100}
+    grown = deal_axes([*prompts, *(f"new {i}" for i in range(99))], ["education", "humor"], axis_of)
+    assert grown | axis_of == grown and Counter(grown.values()) == {"education": 100, "humor": 100}
 
 
 def test_every_axis_has_instructions():
@@ -530,11 +530,11 @@ def test_the_dealt_clients_want_what_their_groups_want(tmp_path):
     assert federation.ids == tuple(f"c0{i}" for i in range(7))
     assert federation.groups == tuple(groups(("education", "humor")))
     assert federation.group_of.tolist() == [0, 0, 0, 1, 1, 2, 3]
-    found = owners(federation)
-    assert Counter((client, prompt.split()[0]) for prompt, (client, *_) in found.items()) == {
+    owner_of = owners(federation)
+    assert Counter((client, prompt.split()[0]) for prompt, (client, *_) in owner_of.items()) == {
         (client, axis): 40 for client in federation.ids for axis in ("education", "humor")
     }
-    for prompt, (_, group, chosen) in found.items():
+    for prompt, (_, group, chosen) in owner_of.items():
         name, education, humor = group.replace("/", " ").split()
         assert chosen.rsplit(" ", 1)[0] == (education if prompt.startswith("education") else humor), name
     assert (counts.rows, counts.lost, counts.undealt) == (600, {}, 600 - 7 * 80)
@@ -626,5 +626,5 @@ def test_a_finished_response_is_on_the_disk_when_add_returns(tmp_path):
     task = ("p", "humor", 1)
     with journal(tmp_path / "o.jsonl", {"model": "m"}) as store:
         store.add(task, Answer("x", "stop", 1, 2))
-        there = journal(tmp_path / "o.jsonl", {"model": "m"}, write=False).answers
-        assert there == {task: Answer("x", "stop", 1, 2)}
+        answers = journal(tmp_path / "o.jsonl", {"model": "m"}, write=False).answers
+        assert answers == {task: Answer("x", "stop", 1, 2)}

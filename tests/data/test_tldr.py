@@ -103,8 +103,8 @@ def test_unusual_rows_are_read_or_counted_by_reason(tmp_path, capsys):
     assert pairs["SUBREDDIT: r/AskReddit\n\nTITLE: title 910\n\nPOST: post 910"].chosen == "w0 train one 910"
     flags = ["--data.client-column", "worker", "--data.template", "tldr"]
     assert main(["check", str(source), *flags]) == 0
-    found = {" ".join(line.split()) for line in capsys.readouterr().out.splitlines()}
-    assert {f"{n} {why}" for why, n in LOST.items()} <= found and "8 unusable and left out" in found
+    lines = {" ".join(line.split()) for line in capsys.readouterr().out.splitlines()}
+    assert {f"{n} {why}" for why, n in LOST.items()} <= lines and "8 unusable and left out" in lines
     assert main(["check", str(source), "--strict", *flags]) == 1
 
 
@@ -184,9 +184,9 @@ def test_the_hub_id_names_the_configuration_and_no_script_is_run(tmp_path, monke
     import pyarrow.parquet
 
     rows = {"train": rows_of("w0", 60, 0, 0), "validation": [*rows_of("w0", 0, 30, 30), row("w0", "valid1", 900, None)]}
-    for split, some in rows.items():
+    for split, part in rows.items():
         (tmp_path / "comparisons" / split).mkdir(parents=True)
-        table = pyarrow.Table.from_pylist(some)
+        table = pyarrow.Table.from_pylist(part)
         pyarrow.parquet.write_table(table, tmp_path / "comparisons" / split / "0000.parquet")
     (tmp_path / "axis" / "test").mkdir(parents=True)
     other = pyarrow.Table.from_pylist([{"info": {"id": "x"}, "summary": {"text": "y"}}])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import itertools
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import astuple
@@ -13,16 +13,16 @@ from raypref.data.forms import DEALT, Form
 from raypref.data.forms.pairs import REPEATED, extract
 from raypref.data.rows import PairRow, RowRead, Unusable, as_text
 from raypref.data.splits import pair_key, pairs_needed
+from raypref.data.synthetic import choice, members, shuffled
 
 
 def pairs(rows: Iterable[RowRead], config: DataConfig, seed: int) -> Iterator[PairRow]:
     """Dealt to the clients that `data.group_sizes`, `data.pairs_per_axis` and `data.axes` describe, each of which
     chooses what its group wants; repeats and pairs that nobody needs are given, too.
 
+    Each pair goes to at most one client (S2 2.3), by a hash of the seed and the pair, whatever the order of the rows.
     Raises `UserError` where an axis has too few pairs.
     """
-    from raypref.data.synthetic import deal
-
     pools: dict[str, dict[bytes, Pair]] = {}
     for row in rows:
         try:
@@ -37,12 +37,31 @@ def pairs(rows: Iterable[RowRead], config: DataConfig, seed: int) -> Iterator[Pa
             yield Unusable(REPEATED)
         pool[key] = min(pair, pool.get(key, pair), key=astuple)  # the smallest, so that order does not matter
     try:
-        least = functools.partial(least_per_axis, config)
-        dealt = deal(pools, config.group_sizes, config.pairs_per_axis, config.axes, seed, least)
+        clients = members(config.group_sizes, config.axes)
     except UserError as error:
         raise UserError(f"{config.source}: {error}") from error
-    yield from dealt
-    yield from [None] * (sum(map(len, pools.values())) - len(dealt))
+    needed = len(clients) * config.pairs_per_axis
+    scarce = min(config.axes, key=lambda axis: len(pools.get(axis, {})))
+    if len(pools.get(scarce, {})) < needed:
+        raise _too_few(config, scarce, len(pools.get(scarce, {})), len(clients))
+    for axis in config.axes:
+        keys = iter(shuffled(pools[axis], seed))
+        for name, group, poles in clients:
+            for key in itertools.islice(keys, config.pairs_per_axis):
+                yield choice(name, group, axis, poles[axis], *astuple(pools[axis][key]))
+    yield from [None] * (sum(map(len, pools.values())) - needed * len(config.axes))
+
+
+def _too_few(config: DataConfig, axis: str, available: int, clients: int) -> UserError:
+    needed = clients * config.pairs_per_axis
+    enough_for = most_clients(config, available, clients)
+    advice = f", or set --data.pairs-per-axis {available // enough_for}" if enough_for else ""
+    if 0 < enough_for < clients:
+        advice += f" and lower --data.group-sizes to {enough_for} clients in all"
+    return UserError(
+        f"{config.source}: {clients} clients of {config.pairs_per_axis:,} pairs need {needed:,} pairs on the axis "
+        f"{axis!r}, and there are {available:,}; synthesize {needed - available:,} more{advice}"
+    )
 
 
 def least_per_axis(config: DataConfig, clients: int) -> int:
@@ -50,6 +69,12 @@ def least_per_axis(config: DataConfig, clients: int) -> int:
     exact = config.exact_counts != (0, 0)
     least = sum(config.exact_counts) + 1 if exact else pairs_needed(clients, config.validation, config.test)
     return math.ceil(max(least, config.min_rows) / len(config.axes))
+
+
+def most_clients(config: DataConfig, pairs: int, most: int) -> int:
+    """How many clients, up to `most`, `pairs` on each axis are enough for; 0: not even for one."""
+    numbers = range(min(pairs, most), 0, -1)
+    return next((clients for clients in numbers if pairs // clients >= least_per_axis(config, clients)), 0)
 
 
 FORM = Form(
