@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Look:
-    """What the commands that look at data take."""
+    """The options of every command that looks at data."""
 
     source: tyro.conf.Positional[str] = ""
     """A file, a folder, a hub id or `synthetic`; left out: --data.source."""
@@ -29,8 +29,8 @@ class Look:
     """Of the synthetic data."""
 
     def config(self) -> RunConfig:
-        """What to read; raises `UserError` where it cannot make sense."""
-        from raypref.config import RunConfig  # which the methods' files make: a second
+        """The run whose data are meant; raises `UserError` where it cannot make sense."""
+        from raypref.config import RunConfig
 
         config = RunConfig(data=dataclasses.replace(self.data, source=self.source or self.data.source))
         validate(config)
@@ -106,7 +106,7 @@ or `synthetic`; `synthesize` takes a file of prompts. Its rows are known by thei
 
 
 def command(argv: Sequence[str]) -> int:
-    """Exit status: 0, or 1 for unusable rows under --strict. Raises `UserError` for what a person can mend."""
+    """Run one of `COMMANDS`; its exit status. Raises `UserError` for what a person can mend."""
     name, *rest = argv or ["--help"]
     if name in ("-h", "--help"):
         print("usage: python -m raypref.data COMMAND SOURCE [--help] [--debug] [--data.field value …]\n\ncommands:")
@@ -126,7 +126,7 @@ def command(argv: Sequence[str]) -> int:
 
 
 def main(argv: Sequence[str]) -> int:
-    """`command` with its errors told in one line; 2 is the status of what a person can mend."""
+    """`command`, with its errors in one line; exit status 2 is what a person can mend."""
     return console.main(command, argv)
 
 

@@ -19,7 +19,7 @@ from raypref.tools import console
 
 @dataclass(frozen=True)
 class Report:
-    """A data set as a run would meet it."""
+    """What a data set would do to a run: clients, folds, and all that is lost."""
 
     config: RunConfig
     federation: Federation
@@ -36,13 +36,13 @@ class Report:
     def lines(self) -> Iterator[str]:
         """The report as plain lines, for a terminal or a pipe."""
         counts, tokens, federation, data = self.counts, self.tokens, self.federation, self.config.data
-        dealt = f", {counts.pairs:,} of them dealt to clients" if counts.undealt else ""
-        yield f"{data.source}: {counts.rows:,} rows, {counts.pairs + counts.undealt:,} distinct pairs{dealt}"
+        dealt_pairs = f", {counts.pairs:,} of them dealt to clients" if counts.undealt else ""
+        yield f"{data.source}: {counts.rows:,} rows, {counts.pairs + counts.undealt:,} distinct pairs{dealt_pairs}"
         yield f"read as {counts.read_as}"
         yield "\nrows"
         yield _row(sum(counts.lost.values()), "unusable and left out")
-        for why, number in counts.lost.items():
-            yield _row(number, f"  {why}")
+        for reason, number in counts.lost.items():
+            yield _row(number, f"  {reason}")
         yield _row(counts.doubled, "repeat a row of the same client (kept once)")
         yield _row(counts.conflicting, "pairs on which one client chose both ways (both kept, in one fold)")
         yield _row(counts.disagreed, "pairs on which people disagree")
@@ -52,8 +52,8 @@ class Report:
         yield _row(len(federation.clients), "take part")
         for k, group in enumerate(federation.groups):
             yield _row(int((federation.group_of == k).sum()), f"  {group}")
-        for why, ids in counts.left_out.items():
-            yield _row(len(ids), f"left out: {why}: {listing(ids)}")
+        for reason, ids in counts.left_out.items():
+            yield _row(len(ids), f"left out: {reason}: {listing(ids)}")
         if counts.hint:
             yield f"hint: {counts.hint}"
         if not federation.clients:
@@ -67,8 +67,8 @@ class Report:
             yield f"  {fold:10}{n.sum():>10,}{share:>9}{n.min():>8,}{np.median(n):>8,g}{n.max():>8,}"
         yield _row(counts.crossing, "distinct pairs in different folds for different people or values")
         encode_fold, template, _ = registry.objective(self.config.objective).encoding(self.config)
-        what = "comparison" if encode_fold is encode.encode_pairs else "prompt with its response"
-        yield f"\ntokens (template {template}, at most {data.max_length} a {what})"
+        sequence = "comparison" if encode_fold is encode.encode_pairs else "prompt with its response"
+        yield f"\ntokens (template {template}, at most {data.max_length} a {sequence})"
         yield _row(tokens.prompts_truncated, "pairs lose prompt text from the left")
         yield _row(tokens.too_long, "pairs too long and left out: the responses alone do not fit")
         yield _row(tokens.identical, "pairs identical after truncation and left out")
@@ -77,23 +77,23 @@ class Report:
 
 
 def check(config: RunConfig, federation: Federation, counts: Counts, tokenizer: Any) -> Report:
-    """Tokenise what `load.read` gave as a run would, and count; progress goes to standard error."""
+    """Count what a run would meet in a data set that `load.read` has read; progress goes to standard error."""
     encode_fold, template, _ = registry.objective(config.objective).encoding(config)
     tokens = encode.Counts()
     starved: list[str] = []
     with console.Progress(sum(int(federation.sizes(fold).sum()) for fold in FOLDS), "pairs tokenised") as progress:
         for client in federation.clients:
-            left = []
+            usable = []
             for pairs in map(client.fold, FOLDS):
-                left.append(encode_fold(pairs, tokenizer, template, config.data.max_length, tokens).pairs)
+                usable.append(encode_fold(pairs, tokenizer, template, config.data.max_length, tokens).pairs)
                 progress.advance(len(pairs))
-            if 0 in left:
+            if 0 in usable:
                 starved.append(client.id)
     return Report(config, federation, counts, tokens, tuple(starved))
 
 
 def show(federation: Federation, n: int) -> Iterator[str]:
-    """`n` pairs as text, of clients spread over the federation."""
+    """A few pairs as text: `n` of them, of clients spread over the federation."""
     clients = federation.clients
     count = min(n, len(clients))
     spread = [clients[i * len(clients) // count] for i in range(count)]
@@ -106,5 +106,5 @@ def show(federation: Federation, n: int) -> Iterator[str]:
         yield ""
 
 
-def _row(number: int, what: str) -> str:
-    return f"{number:>10,}  {what}"
+def _row(number: int, sentence: str) -> str:
+    return f"{number:>10,}  {sentence}"

@@ -32,15 +32,16 @@ class EncodedFold:
 
     @property
     def pairs(self) -> int:
+        """How many there are: N."""
         return (len(self.offsets) - 1) // 2
 
     @property
     def lengths(self) -> np.ndarray:
-        """int64 [2N]"""
+        """Tokens of each sequence: int64 [2N]."""
         return np.diff(self.offsets)
 
     def padded(self, comparisons: np.ndarray, length: int, pad: int) -> np.ndarray:
-        """int64 [len(comparisons), length], padded on the right (a causal model never looks there)."""
+        """Some as a matrix: int64 [len(comparisons), length], padded on the right (causal models never look there)."""
         out = np.full((len(comparisons), length), pad, dtype=np.int64)
         for row, j in enumerate(comparisons):
             start, end = self.offsets[j], self.offsets[j + 1]
@@ -68,6 +69,7 @@ class EncodedClient:
     test: EncodedFold
 
     def fold(self, name: str) -> EncodedFold:
+        """One of `FOLDS`."""
         return {"train": self.train, "validation": self.validation, "test": self.test}[name]
 
 
@@ -94,7 +96,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class EncodedFederation:
-    """All clients, in the federation's order."""
+    """A federation as token sequences; its clients keep their order."""
 
     ids: tuple[str, ...]
     group_of: np.ndarray
@@ -114,7 +116,7 @@ class EncodedFederation:
         return digest.hexdigest()
 
     def sizes(self, fold: str = "train") -> np.ndarray:
-        """int64 [C], pairs (S2: N_c for the training fold)."""
+        """Pairs of every client: int64 [C] (S2: N_c for the training fold)."""
         return np.array([c.fold(fold).pairs for c in self.clients], dtype=np.int64)
 
 
@@ -133,7 +135,7 @@ class Encoding(NamedTuple):
 
 
 def encode_federation(federation: Federation, tokenizer: Any, encoding: Encoding, max_length: int) -> EncodedFederation:
-    """Tokenise every pair of every client.
+    """Turn every pair of every client into token sequences.
 
     Raises `UserError` where a client is left without a usable pair in a fold.
     """
@@ -172,10 +174,10 @@ def encode_pairs(pairs: Sequence[Pair], tokenizer: Any, template: str, max_lengt
 def encode_responses(
     pairs: Sequence[Pair], tokenizer: Any, template: str, max_length: int, counts: Counts
 ) -> EncodedFold:
-    """One fold for DPO: sequence 2i is prompt i with the chosen response, 2i + 1 with the rejected one, each to its
-    end.
+    """The responses of one fold, for DPO, each behind its prompt.
 
-    template: one of `raypref.data.templates.GENERATION`. Adds to `counts`. Over-long inputs lose prompt tokens from the
+    Sequence 2i is prompt i with the chosen response, 2i + 1 with the rejected one, each to its end. template: one of
+    `raypref.data.templates.GENERATION`. Adds to `counts`. Over-long inputs lose prompt tokens from the
     left, never a response.
     """
     responses = ((pair.prompt, response) for pair in pairs for response in (pair.chosen, pair.rejected))

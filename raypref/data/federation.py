@@ -45,6 +45,7 @@ class Federation:
 
     @property
     def ids(self) -> tuple[str, ...]:
+        """The clients' names."""
         return tuple(c.id for c in self.clients)
 
     @property
@@ -60,7 +61,7 @@ class Federation:
         return np.array([index.get(c.group, -1) for c in self.clients], dtype=np.int64)
 
     def sizes(self, fold: str = "train") -> np.ndarray:
-        """[C] number of pairs (S2: N_c for the training fold)."""
+        """Pairs of every client: [C] (S2: N_c for the training fold)."""
         return np.array([len(c.fold(fold)) for c in self.clients], dtype=np.int64)
 
 

@@ -26,7 +26,7 @@ def source_of(config: DataConfig) -> str:
 
 
 def deal(tables: Sequence[Table], config: DataConfig, seed: int) -> Iterator[PairRow]:
-    """The tables' rows with a `client_id` and a `group`, which is the kind.
+    """Deal the tables' rows to clients: they get a `client_id` and a `group`, which is the kind.
 
     Each kind's distinct pairs go to its `data.group_sizes` clients by the seed, in numbers that differ by one at most,
     all rows of a pair to one client. What is not dealt is given, too.
@@ -51,9 +51,9 @@ def deal(tables: Sequence[Table], config: DataConfig, seed: int) -> Iterator[Pai
     for kind, clients in zip(config.kinds, config.group_sizes, strict=True):
         pool = pools[kind]
         if len(pool) < clients:
-            why = "".join(f"; {number:,} rows: {reason}" for reason, number in [*losses[kind].reasons().items()][:1])
+            loss = "".join(f"; {number:,} rows: {reason}" for reason, number in [*losses[kind].reasons().items()][:1])
             raise UserError(
-                f"{config.source}: {clients} clients of {kind!r} need as many pairs, and {len(pool)} are usable{why}; "
+                f"{config.source}: {clients} clients of {kind!r} need as many pairs, and {len(pool)} are usable{loss}; "
                 "lower data.group_sizes, or mend the rows"
             )
         needed = clients * (config.pairs_per_client or len(pool))

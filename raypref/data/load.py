@@ -17,9 +17,10 @@ from raypref.data.rows import PairRow, Table, columns_of, listing, no_column, wr
 
 
 def load(config: DataConfig, seed: int) -> Federation:
-    """Read `config.source` into people with folds. `seed` makes the synthetic data; it does not touch the folds.
+    """Read a data set into people with folds.
 
-    Raises `UserError` for a source that cannot be read, a missing column, or when no client is left.
+    `seed` makes the synthetic data and deals pairs without people; it does not touch the folds. Raises `UserError` for
+    a source that cannot be read, a missing column, or when no client is left.
     """
     federation, _ = read(config, seed)
     if not federation.clients:
@@ -58,7 +59,7 @@ def read(config: DataConfig, seed: int) -> tuple[Federation, Counts]:
 
 @dataclass(frozen=True)
 class Source:
-    """Rows of pairs, and what they are."""
+    """A source made into rows of pairs, and what they are."""
 
     config: DataConfig
     """With the names of the columns that are there."""
@@ -74,11 +75,11 @@ def _source(config: DataConfig, seed: int) -> Source:
 
     Raises `UserError` where files are of different forms.
     """
-    dealt = replace(config, **forms.DEALT)
+    as_dealt = replace(config, **forms.DEALT)
     if config.source == "synthetic":
         rows = synthetic.generate(config.group_sizes, config.pairs_per_axis, config.axes, seed)
         read_as = "synthetic: the embedded generator's pairs of the clients of data.group_sizes"
-        return Source(dealt, (*forms.DEALT.values(), "axis"), rows, read_as)
+        return Source(as_dealt, (*forms.DEALT.values(), "axis"), rows, read_as)
     tables = sources.tables(kinds.source_of(config) if config.kinds else config.source)
     name, columns = _form_of(tables, config), columns_of(tables)
     if config.kinds:
@@ -90,7 +91,7 @@ def _source(config: DataConfig, seed: int) -> Source:
     rows = form.pairs(sources.rows_of(tables), config, seed)
     read_as, hint = f"{name}: {form.about}", form.hint(config, columns)
     if form.dealt:
-        return Source(dealt, form.gives, rows, read_as, hint)
+        return Source(as_dealt, form.gives, rows, read_as, hint)
     return Source(config, list(dict.fromkeys([*columns, *form.gives])), rows, read_as, hint)
 
 

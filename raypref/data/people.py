@@ -47,14 +47,14 @@ class Counts:
             "has no such overlap"
         )
         sentences = [
-            *((f"rows left out, {why}", number, f" of {self.rows:,}") for why, number in self.lost.items()),
+            *((f"rows left out, {reason}", number, f" of {self.rows:,}") for reason, number in self.lost.items()),
             ("rows that repeat one of the same client, kept once", self.doubled, ""),
             ("pairs on which one client chose both ways, both kept", self.conflicting, ""),
             ("warning: pairs in different folds for different rows", self.crossing, overlap),
             ("pairs dealt to no client, since none needed more", self.undealt, ""),
-            *((f"clients left out, {why}", len(ids), f" ({listing(ids)})") for why, ids in self.left_out.items()),
+            *((f"clients left out, {reason}", len(ids), f" ({listing(ids)})") for reason, ids in self.left_out.items()),
         ]
-        return tuple(f"{what}: {number:,}{more}" for what, number, more in sentences if number)
+        return tuple(f"{event}: {number:,}{remark}" for event, number, remark in sentences if number)
 
 
 @dataclass
@@ -69,9 +69,9 @@ class Person:
 
 
 def assemble(rows: Iterable[PairRow], config: DataConfig) -> tuple[Federation, Counts]:
-    """Rows of pairs to a federation, whatever their order. Columns as `config` names them; '' is a column not used.
+    """Turn rows of pairs into a federation, whatever their order.
 
-    Without a client column all rows are one client's, 'all'.
+    Columns as `config` names them; '' is a column not used. Without a client column all rows are one client's, 'all'.
     """
     people, counts = gather(rows, config)
     clients: list[Client] = []
@@ -92,8 +92,8 @@ def assemble(rows: Iterable[PairRow], config: DataConfig) -> tuple[Federation, C
         for key, pair in zip(keys, pairs, strict=True):
             chosen_by.setdefault(key, {}).setdefault(pair.chosen, set()).add(name)
         parts = {fold: tuple(p for p, f in zip(pairs, folds, strict=True) if f == fold) for fold in FOLDS}
-        if why := _why_left_out(person, parts, to_cover, config):
-            left_out.setdefault(why, []).append(name)
+        if reason := _why_left_out(person, parts, to_cover, config):
+            left_out.setdefault(reason, []).append(name)
             continue
         if config.group_column and not person.groups:
             raise UserError(
@@ -106,12 +106,12 @@ def assemble(rows: Iterable[PairRow], config: DataConfig) -> tuple[Federation, C
     # Two people chose opposite texts of one pair where both were chosen, and not by one person alone.
     counts.disagreed = sum(len(c) == 2 and len(set().union(*c.values())) > 1 for c in chosen_by.values())
     counts.crossing = crossing(assigned)
-    counts.left_out = {why: tuple(ids) for why, ids in left_out.items()}
+    counts.left_out = {reason: tuple(ids) for reason, ids in left_out.items()}
     return Federation(tuple(clients), counts.notes()), counts
 
 
 def gather(rows: Iterable[PairRow], config: DataConfig) -> tuple[dict[str, Person], Counts]:
-    """Each row's choice to its person, by id; what is lost is counted."""
+    """Give each row's choice to its person, by id; what is lost is counted."""
     people: dict[str, Person] = {}
     counts, losses = Counts(), Losses()
     for row in rows:

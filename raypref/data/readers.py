@@ -121,33 +121,33 @@ def _json_rows(path: Path) -> Iterator[RowRead]:
             yield _json_line(path, number, line)
         return
     try:
-        value, long = _parse("".join(lines(path)))
+        value, has_long = _parse("".join(lines(path)))
     except json.JSONDecodeError:
         _, second = next(numbered, (0, ""))
         if first.strip() not in ("[", "{") and ("jsonl" in suffix(path) or _is_object(second)):
             _json_line(path, at, first)  # of JSON Lines the first is to blame, whose end may look right
         raise
     for number, item in enumerate(value if isinstance(value, list) else [value], 1):
-        yield _json_row(path, f"item {number}", item, long and _holds_long(item))
+        yield _json_row(path, f"item {number}", item, has_long and _holds_long(item))
 
 
 def _json_line(path: Path, number: int, line: str) -> RowRead:
     try:
-        value, long = _parse(line.rstrip("\r\n"))  # or an error at its end would be in column 1
+        value, has_long = _parse(line.rstrip("\r\n"))  # or an error at its end would be in column 1
     except json.JSONDecodeError as error:
         error.lineno = number
         raise
     except RecursionError:
         return Unusable(TOO_DEEP, f"line {number}")
-    return _json_row(path, f"line {number}", value, long)
+    return _json_row(path, f"line {number}", value, has_long)
 
 
-def _json_row(path: Path, place: str, value: Any, long: bool) -> RowRead:
-    """The value as a row; long: whether `_LONG` is in it."""
+def _json_row(path: Path, place: str, value: Any, has_long: bool) -> RowRead:
+    """The value as a row. has_long: whether `_LONG` is in it."""
     if not isinstance(value, dict):
         text = shortened(json.dumps(value, ensure_ascii=False, default=lambda long: "…"))
         raise UserError(f'{path}: {place} is not an object such as {{"prompt": …}}; it is {text}')
-    return Unusable(LONG_NUMBER, place) if long else value
+    return Unusable(LONG_NUMBER, place) if has_long else value
 
 
 def _parse(text: str) -> tuple[Any, bool]:

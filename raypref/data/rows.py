@@ -53,23 +53,25 @@ class Losses:
         self._places: dict[str, list[str]] = {}
 
     def add(self, row: Unusable) -> None:
+        """Count one more."""
         reason = str(row)
         self._counts[reason] += 1
         places = self._places.setdefault(reason, [])
-        if row.place and len(places) <= SHOWN:
+        if row.place and len(places) <= MOST_LISTED:
             places.append(row.place)
 
     def reasons(self) -> dict[str, int]:
         """Reason -> rows, the most frequent first; with the places where they are known."""
         ordered = sorted(self._counts.items(), key=lambda item: (-item[1], item[0]))
-        return {why + (f" ({listing(self._places[why])})" if self._places[why] else ""): n for why, n in ordered}
+        where = {reason: f" ({listing(places)})" if places else "" for reason, places in self._places.items()}
+        return {reason + where[reason]: number for reason, number in ordered}
 
 
-SHOWN = 5
+MOST_LISTED = 5
 """How many of a list a sentence names."""
 
 
-def listing(items: Sequence[object], most: int = SHOWN) -> str:
+def listing(items: Sequence[object], most: int = MOST_LISTED) -> str:
     """The first few of a list, for a sentence."""
     return ", ".join(map(str, items[:most])) + (", …" if len(items) > most else "")
 
@@ -95,7 +97,7 @@ def wrapper_of(rows: Iterable[RowRead | None]) -> str:
 
 
 def no_column(source: str, name: str, flag: str, columns: Sequence[str], wrapper: str = "") -> UserError:
-    """The error of rows without a column, with what to do.
+    """The error that says that rows lack a column, and what to do.
 
     flag: of `--data.` names it. wrapper: the key under which the rows lie instead, if any.
     """

@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 def identified(config: RunConfig) -> RunConfig:
     """The same run with its data known by their digest (`data.digest`), so that they may lie anywhere."""
-    known = dataclasses.replace(config.data, digest=digest(config.data.source))
-    return dataclasses.replace(config, data=known)
+    data = dataclasses.replace(config.data, digest=digest(config.data.source))
+    return dataclasses.replace(config, data=data)
 
 
 def tables(name: str) -> list[Table]:
-    """The source called `name`: a file, a folder of files of one format, or a hub id as `OWNER/NAME[:CONFIGURATION]`
-    or `OWNER/NAME:FOLDER+FOLDER`.
+    """The rows of a source, as a table for each of its files or splits.
 
-    Raises `UserError` with one line on whatever cannot be read.
+    name: a file, a folder of files of one format, or a hub id as `OWNER/NAME[:CONFIGURATION]` or
+    `OWNER/NAME:FOLDER+FOLDER`. Raises `UserError` with one line on whatever cannot be read.
     """
     files = _files(name)
     result = _hub(name) if files is None else [table(file) for file in files]
@@ -58,12 +58,11 @@ def rows_of(tables: Sequence[Table]) -> Iterator[RowRead]:
 
 
 def digest(source: str) -> str:
-    """16 hex digits that name what a local source holds; empty for `synthetic` and for a hub id, which are not looked
-    at.
+    """16 hex digits that name what a local source holds.
 
-    Of one file its bytes, whatever it is called; of a folder the names within it and the bytes of the files that
-    `tables` reads. So moving either changes nothing, and changing a byte does. Raises `UserError` as `tables` does
-    where a file is missing or cannot be read.
+    Empty for `synthetic` and for a hub id, which are not looked at. Of one file its bytes, whatever it is called; of a
+    folder the names within it and the bytes of the files that `tables` reads. So moving either changes nothing, and
+    changing a byte does. Raises `UserError` as `tables` does where a file is missing or cannot be read.
     """
     files = None if source == "synthetic" else _files(source)
     if files is None:
@@ -110,8 +109,8 @@ def _files(name: str) -> list[Path] | None:
             raise UserError(f"{name}: there is no such file")
         return None
     if suffix(path) not in READERS:
-        what = repr(suffix(path)) if suffix(path) else "a file without suffix"
-        raise UserError(f"{path}: cannot read {what}; give one of {', '.join(READERS)}")
+        ending = repr(suffix(path)) if suffix(path) else "a file without suffix"
+        raise UserError(f"{path}: cannot read {ending}; give one of {', '.join(READERS)}")
     return [path]
 
 
@@ -123,8 +122,8 @@ def _inside(folder: Path) -> list[Path]:
     for file in files:
         if suffix(file) in READERS and not file.exists():
             raise UserError(f"{file}: is a link to nothing; fetch what it points to, or remove the link")
-        packed = file.suffix.lower() in PACKED and suffix(file.with_suffix("")) in READERS
-        if packed and suffix(file) not in READERS:
+        compressed = file.suffix.lower() in COMPRESSED and suffix(file.with_suffix("")) in READERS
+        if compressed and suffix(file) not in READERS:
             raise UserError(f"{file}: cannot read {suffix(file)!r}; unpack it, or keep it elsewhere")
     files = [f for f in files if suffix(f) in READERS and f.is_file()]
     kinds = sorted({suffix(f).removesuffix(".gz").replace("jsonl", "json") for f in files})
@@ -135,7 +134,7 @@ def _inside(folder: Path) -> list[Path]:
     return files
 
 
-PACKED = (".gz", ".bz2", ".xz", ".zst", ".zip")
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 """What may hold rows, and is not read as such but for `READERS`."""
 
 
@@ -148,10 +147,10 @@ def _walk(folder: Path) -> Iterator[Path]:
     entered: set[str] = set()
     for root, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        if (place := os.path.realpath(root)) in entered:
+        if (real := os.path.realpath(root)) in entered:
             folders.clear()
             continue
-        entered.add(place)
+        entered.add(real)
         yield from (Path(root, name) for name in names if not name.startswith("."))
 
 
@@ -193,8 +192,8 @@ def _hub(name: str) -> list[Table]:
             f"local path ({', '.join(READERS)})"
         ) from error
     return [
-        Table(tuple(split.column_names), lambda split=split: _hub_rows(name, split), f"{where}/{part}".lstrip("/"))
-        for where, splits in loaded.items()
+        Table(tuple(split.column_names), lambda split=split: _hub_rows(name, split), f"{folder}/{part}".lstrip("/"))
+        for folder, splits in loaded.items()
         for part, split in splits.items()
     ]
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 
 
 def pair_key(prompt: str, a: str, b: str) -> bytes:
-    """16 bytes that name the unordered pair {a, b} under its prompt; white space at the ends does not count."""
+    """A name of 16 bytes for the unordered pair {a, b} under its prompt; white space at the ends does not count."""
     return _digest(b"pair", prompt.strip(), *sorted((a.strip(), b.strip())))
 
 

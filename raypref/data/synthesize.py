@@ -86,7 +86,7 @@ class Synthesize(Service):
 
 
 def synthesize(args: Synthesize) -> int:
-    """The command. Exit status 0, or 1 where prompts failed or the person said no."""
+    """Make pairs in opposed styles from prompts. Exit status 0, or 1 where prompts failed or the person said no."""
     check(args, limit=0, max_tokens=1, temperature=0, concurrency=1)
     if not args.axis or len(set(args.axis)) < len(args.axis):
         raise UserError(f"--axis is {' '.join(args.axis)!r}; name one or more of {', '.join(INSTRUCTIONS)}, each once")
@@ -101,8 +101,8 @@ def synthesize(args: Synthesize) -> int:
         tasks = [(prompt, axis_of[prompt], pole) for prompt in prompts for pole in (0, 1)]
         missing = [task for task in tasks if not text(store, task)]
 
-        for why, number in left_out.items():
-            console.say(f"{args.prompts}: {number:,} left out, {why}")
+        for reason, number in left_out.items():
+            console.say(f"{args.prompts}: {number:,} left out, {reason}")
         shares = collections.Counter(axis_of.values())
         on_axes = ", ".join(f"{shares[axis]:,} on {axis}" for axis in args.axis)
         console.say(f"{len(prompts):,} prompts, two responses each: {on_axes}")
@@ -135,7 +135,7 @@ def _agreed() -> bool:
 
 
 def read_prompts(name: str) -> tuple[list[str], dict[str, int]]:
-    """Distinct prompts of a file or of a hub's data set, in its order, and how many were left out, by reason.
+    """The distinct prompts of a file or of a hub's data set, in its order, and how many were left out, by reason.
 
     Raises `UserError` for what cannot be read, has no such column, or holds no prompt.
     """
@@ -172,13 +172,13 @@ def read_prompts(name: str) -> tuple[list[str], dict[str, int]]:
     return list(prompts), losses.reasons()
 
 
-def deal_axes(prompts: Sequence[str], axes: Sequence[str], known: Mapping[str, str]) -> dict[str, str]:
-    """Prompt -> axis, in numbers equal up to one (S2 2.3: 26K prompts an axis).
+def deal_axes(prompts: Sequence[str], axes: Sequence[str], earlier: Mapping[str, str]) -> dict[str, str]:
+    """Give each prompt an axis, in numbers equal up to one (S2 2.3: 26K prompts an axis).
 
-    Prompts in the order of their hashes each take the axis that has the fewest, the first of several; `known` ones stay
-    where they are, so that a file that has grown does not make paid responses useless.
+    Prompts in the order of their hashes each take the axis that has the fewest, the first of several; `earlier` ones
+    stay where they are, so that a file that has grown does not make paid responses useless.
     """
-    axis_of = {prompt: known[prompt] for prompt in prompts if prompt in known}
+    axis_of = {prompt: earlier[prompt] for prompt in prompts if prompt in earlier}
     count = collections.Counter(axis_of.values())
     for prompt in sorted(set(prompts) - set(axis_of), key=_hash):
         axis_of[prompt] = min(axes, key=count.__getitem__)
@@ -187,7 +187,7 @@ def deal_axes(prompts: Sequence[str], axes: Sequence[str], known: Mapping[str, s
 
 
 def settings(args: Synthesize) -> dict[str, Any]:
-    """What makes responses belong together."""
+    """The settings that all responses in one journal must share."""
     wording = [INSTRUCTIONS[axis] for axis in sorted(args.axis)]
     return {
         "model": args.model,
@@ -203,6 +203,7 @@ def _hash(text: str) -> bytes:
 
 
 def instruction(axis: str, pole: int) -> str:
+    """What the model is told before a prompt."""
     return f"{COMMON} {INSTRUCTIONS[axis][pole]}"
 
 
@@ -212,8 +213,10 @@ def estimated(tasks: Collection[Task], args: Synthesize) -> Estimate:
 
 
 def journal(out: Path, settings: Mapping[str, Any], write: bool = True) -> Store:
-    """The responses of a file of pairs, by task. Raises `UserError` as `Store` does, and where the pairs are there
-    without it."""
+    """Where the responses of a file of pairs are kept, by task.
+
+    Raises `UserError` as `Store` does, and where the pairs are there without it.
+    """
     path = out.with_name(out.name + ".journal")
     if write and out.exists() and not path.exists():
         raise UserError(f"{out} is there already, without {path.name}; give another --out")
@@ -261,8 +264,8 @@ def write(pairs: list[dict[str, Any]], store: Store, out: Path, args: Synthesize
     answers = store.answers.values()
     tokens_in, tokens_out = sum(a.tokens_in for a in answers), sum(a.tokens_out for a in answers)
     dollars = cost(tokens_in, tokens_out, args)
-    spent = f"; {tokens_in:,} tokens in and {tokens_out:,} out in all, about ${dollars:,.2f}" if tokens_in else ""
-    console.say(f"{out}: {len(pairs):,} pairs{spent}")
+    usage = f"; {tokens_in:,} tokens in and {tokens_out:,} out in all, about ${dollars:,.2f}" if tokens_in else ""
+    console.say(f"{out}: {len(pairs):,} pairs{usage}")
     cut = sum(answer.finish == "length" for answer in answers)
     if cut:
         console.say(f"{cut:,} of {len(answers):,} responses were cut at --max-tokens {args.max_tokens}")
@@ -277,9 +280,9 @@ def advice(out: Path, axes: tuple[str, ...], pairs: int) -> str:
     clients = most_clients(config, pairs, CLIENTS) // groups * groups
     sentences = []
     if clients < CLIENTS:
-        more = (CLIENTS * least_per_axis(config, CLIENTS) - pairs) * len(axes)
+        lacking = (CLIENTS * least_per_axis(config, CLIENTS) - pairs) * len(axes)
         sentences.append(
-            f"for {CLIENTS} clients: about {more:,} more prompts are needed, so that each has pairs in all folds"
+            f"for {CLIENTS} clients: about {lacking:,} more prompts are needed, so that each has pairs in all folds"
         )
     if clients:
         flags = f"--data.source {out} --data.pairs-per-axis {pairs // clients}"

@@ -222,9 +222,11 @@ class Draws:
         self._words = (word for _ in itertools.count() for word in philox.random_raw(1024).tolist())
 
     def below(self, n: int) -> int:
+        """A number from 0 to n - 1."""
         return next(self._words) * n >> 64
 
     def pick(self, items: Sequence[_T]) -> _T:
+        """One of the items."""
         return items[self.below(len(items))]
 
 
@@ -261,7 +263,7 @@ def pairs(axis: str, client: int, seed: int) -> Iterator[tuple[str, str, str]]:
 
 
 def groups(axes: Sequence[str]) -> list[str]:
-    """Names of the 2**len(axes) groups, the last axis turning fastest.
+    """The names of the 2**len(axes) groups, the last axis turning fastest.
 
     For ("education", "humor") they are G1 to G4 of FedGD, section 2.3.
     """
@@ -270,7 +272,7 @@ def groups(axes: Sequence[str]) -> list[str]:
 
 
 def members(group_sizes: Sequence[int], axes: Sequence[str]) -> list[tuple[str, str, dict[str, int]]]:
-    """(id, group, axis -> preferred pole) of every client, G1's first ("c00", "c01", ...).
+    """Every client as (id, group, axis -> preferred pole), G1's first ("c00", "c01", ...).
 
     group_sizes: clients in each group, in the order of groups(axes); two of them: in the first and the last, which wish
     the opposite on every axis.

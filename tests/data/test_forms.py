@@ -150,16 +150,16 @@ SUMMED = {"info": {"post": "p"}, "summaries": [{"text": "x"}, {"text": "y"}], "c
 def test_what_could_not_be_read_goes_through_as_it_is(name, row):
     config = DataConfig(group_sizes=(0, 1), pairs_per_axis=1, axes=("humor",))
     lost = Unusable("why", "line 2")
-    made = list(forms.form(name).pairs([row, lost], config, 0))
-    assert lost in made and len(made) == 2
-    (pair,) = (one for one in made if one is not lost)
+    result = list(forms.form(name).pairs([row, lost], config, 0))
+    assert lost in result and len(result) == 2
+    (pair,) = (one for one in result if one is not lost)
     assert (pair["prompt"].removeprefix("POST: "), pair["chosen"], pair["rejected"]) == ("p", "y", "x")
     assert set(forms.form(name).gives) <= set(pair)
 
 
 def test_a_pair_of_its_row_keeps_the_columns_that_are_there():
-    (made,) = forms.form("tldr").pairs([{**SUMMED, "client_id": "mine", "batch": "b"}], DataConfig(), 0)
-    assert (made["client_id"], made["worker"], made["batch"], made["chosen"]) == ("mine", "w", "b", "y")
+    (result,) = forms.form("tldr").pairs([{**SUMMED, "client_id": "mine", "batch": "b"}], DataConfig(), 0)
+    assert (result["client_id"], result["worker"], result["batch"], result["chosen"]) == ("mine", "w", "b", "y")
 
 
 @pytest.mark.parametrize(

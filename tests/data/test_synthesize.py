@@ -136,10 +136,10 @@ def pairs(tmp_path: Path) -> list[dict]:
 def test_every_prompt_gets_a_response_in_each_pole_of_one_axis(server, tmp_path, prompts, capsys, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
     assert main(words(tmp_path, "--temperature", "0.5", "--max-tokens", "99")) == 0
-    made = pairs(tmp_path)
-    assert [pair["prompt"] for pair in made] == prompts
-    assert Counter(pair["axis"] for pair in made) == {"education": 5, "humor": 5}
-    for pair in made:
+    rows = pairs(tmp_path)
+    assert [pair["prompt"] for pair in rows] == prompts
+    assert Counter(pair["axis"] for pair in rows) == {"education": 5, "humor": 5}
+    for pair in rows:
         assert pair["poles"] == list(AXES[pair["axis"]]) and pair["model"] == "gpt-4o-mini"
         assert [pair["first"], pair["second"]] == [f"{pole}: {pair['prompt']}" for pole in pair["poles"]]
     assert len(server.asked) == len(set(server.asked)) == 20
@@ -270,9 +270,9 @@ def test_no_pair_holds_what_a_model_thought(server, tmp_path, prompts, capsys):
     assert main(words(tmp_path, "--limit", "3")) == 1
     assert "--max-tokens 256 went by before a word of an answer" in capsys.readouterr().err
     assert Counter(task[0] for task in server.asked) == dict.fromkeys(prompts[:3], 2)  # more tries would be no better
-    made = pairs(tmp_path)
-    assert [pair["prompt"] for pair in made] == prompts[1:3]
-    assert all([pair["first"], pair["second"]] == [f"{p}: {pair['prompt']}" for p in pair["poles"]] for pair in made)
+    rows = pairs(tmp_path)
+    assert [pair["prompt"] for pair in rows] == prompts[1:3]
+    assert all([pair["first"], pair["second"]] == [f"{p}: {pair['prompt']}" for p in pair["poles"]] for pair in rows)
 
 
 def test_a_journal_of_an_earlier_version_goes_on_and_loses_its_thoughts(server, tmp_path, prompts, capsys):

@@ -42,25 +42,25 @@ def test_groups_are_the_papers():
 
 
 def test_counts_and_order_of_clients():
-    made = rows()
-    assert len(made) == 6 * 2 * 40
-    assert Counter((row["client_id"], row["axis"]) for row in made) == {
+    drawn = rows()
+    assert len(drawn) == 6 * 2 * 40
+    assert Counter((row["client_id"], row["axis"]) for row in drawn) == {
         (f"c{client:02d}", axis): 40 for client in range(6) for axis in PAPER
     }
     g1, g2, g3, g4 = groups(PAPER)
     owners = [("c00", g1), ("c01", g1), ("c02", g2), ("c03", g3), ("c04", g4), ("c05", g4)]
-    assert list(dict.fromkeys((row["client_id"], row["group"]) for row in made)) == owners
+    assert list(dict.fromkeys((row["client_id"], row["group"]) for row in drawn)) == owners
     assert [row["client_id"] for row in generate((101, 0), 1, ["humor"], 100)][:2] == ["c000", "c001"]
 
 
 def test_a_client_depends_on_its_coordinates_alone():
-    made = rows()
-    assert made == rows()
+    drawn = rows()
+    assert drawn == rows()
     # Fewer pairs, one axis, other clients: what remains is the same.
-    alone = [row for row in made if row["client_id"] == "c00" and row["axis"] == "humor"][:7]
+    alone = [row for row in drawn if row["client_id"] == "c00" and row["axis"] == "humor"][:7]
     fewer = [row | {"group": alone[0]["group"]} for row in rows((1, 0), 7, ["humor"])]
     assert fewer == alone
-    assert {row["chosen"] for row in made}.isdisjoint(row["chosen"] for row in rows(n=3, seed=101)[:3])
+    assert {row["chosen"] for row in drawn}.isdisjoint(row["chosen"] for row in rows(n=3, seed=101)[:3])
 
 
 def test_opposed_groups_label_the_same_pairs_oppositely():
@@ -84,11 +84,11 @@ def test_the_stream_is_the_same_everywhere():
 
 @pytest.mark.parametrize("axis", AXES)
 def test_pairs_are_distinct_varied_and_short(axis):
-    made = list(islice(pairs(axis, 0, 100), 2_000))
-    assert len({frozenset(answers) for _, *answers in made}) == 2_000
-    assert len({answer for _, *answers in made for answer in answers}) > 3_800  # answers hardly repeat
-    assert len({question for question, *_ in made}) > 300
-    for _, *answers in made:
+    drawn = list(islice(pairs(axis, 0, 100), 2_000))
+    assert len({frozenset(answers) for _, *answers in drawn}) == 2_000
+    assert len({answer for _, *answers in drawn for answer in answers}) > 3_800  # answers hardly repeat
+    assert len({question for question, *_ in drawn}) > 300
+    for _, *answers in drawn:
         assert all(WORDS[0] <= len(answer.split()) <= WORDS[1] for answer in answers)
         assert all(answer.isascii() and answer.endswith(".") and answer == answer.strip() for answer in answers)
 
@@ -103,19 +103,19 @@ def test_clients_seldom_share_a_pair():
 @pytest.mark.parametrize("axes", [PAPER, ("manners",)])
 @pytest.mark.parametrize("size", [len, lambda text: len(text.split())], ids=["characters", "words"])
 def test_the_longer_answer_is_no_hint(axes, size):
-    made = defaultdict(list)
+    drawn = defaultdict(list)
     for row in rows([10] * 2 ** len(axes), 100, axes):
-        made[row["group"], row["axis"]].append(
+        drawn[row["group"], row["axis"]].append(
             (np.sign(size(row["chosen"]) - size(row["rejected"])) + 1) / 2  # a tie is half right
         )
-    for (group, axis), right in made.items():
+    for (group, axis), right in drawn.items():
         assert 0.45 < np.mean(right) < 0.55, (group, axis)
 
 
 @pytest.mark.parametrize("axis", AXES)
 def test_no_single_word_gives_the_pole_away(axis):
-    made = list(islice(pairs(axis, 0, 100), 2_000))
-    words = [[set(re.findall(r"[a-z]+", answer.lower())) for answer in answers] for _, *answers in made]
+    drawn = list(islice(pairs(axis, 0, 100), 2_000))
+    words = [[set(re.findall(r"[a-z]+", answer.lower())) for answer in answers] for _, *answers in drawn]
     vocabulary = set().union(*(w for pair in words for w in pair))
     shares = {word: [np.mean([word in pair[pole] for pair in words]) for pole in (0, 1)] for word in vocabulary}
     # A pair on which both answers or neither have the word is a coin's toss.

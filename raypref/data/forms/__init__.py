@@ -80,7 +80,7 @@ def known_by(name: str, config: DataConfig) -> str:
 
 
 def each(pair: Callable[[Row], Row]) -> Callable[[Iterable[RowRead], DataConfig, int], Iterator[PairRow]]:
-    """`Form.pairs` of a function that makes the pair of one row, or raises `Unusable`.
+    """Makes the `pairs` of a `Form` from a function that makes the pair of one row, or raises `Unusable`.
 
     A column of the row that has the name of one of the pair's keeps its meaning, such as a `client_id` of its own.
     """

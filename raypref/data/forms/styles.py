@@ -17,11 +17,11 @@ from raypref.data.synthetic import choice, members, shuffled
 
 
 def pairs(rows: Iterable[RowRead], config: DataConfig, seed: int) -> Iterator[PairRow]:
-    """Dealt to the clients that `data.group_sizes`, `data.pairs_per_axis` and `data.axes` describe, each of which
-    chooses what its group wants; repeats and pairs that nobody needs are given, too.
+    """Deal the pairs to clients, each of which chooses the style that its group wants.
 
-    Each pair goes to at most one client (S2 2.3), by a hash of the seed and the pair, whatever the order of the rows.
-    Raises `UserError` where an axis has too few pairs.
+    Clients are as `data.group_sizes`, `data.pairs_per_axis` and `data.axes` describe them; repeats and pairs that
+    nobody needs are given, too. Each pair goes to at most one client (S2 2.3), by a hash of the seed and the pair,
+    whatever the order of the rows. Raises `UserError` where an axis has too few pairs.
     """
     pools: dict[str, dict[bytes, Pair]] = {}
     for row in rows:
@@ -65,7 +65,7 @@ def _too_few(config: DataConfig, axis: str, available: int, clients: int) -> Use
 
 
 def least_per_axis(config: DataConfig, clients: int) -> int:
-    """Pairs an axis with which each of `clients`, dealt so many, all but surely has one in every fold and stays."""
+    """Pairs on each axis with which each of `clients`, dealt so many, almost surely has one in every fold and stays."""
     exact = config.exact_counts != (0, 0)
     least = sum(config.exact_counts) + 1 if exact else pairs_needed(clients, config.validation, config.test)
     return math.ceil(max(least, config.min_rows) / len(config.axes))

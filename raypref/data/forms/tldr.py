@@ -41,7 +41,7 @@ def pair(row: Row) -> Row:
 
 
 def hint(config: DataConfig, columns: Sequence[str]) -> str:
-    """The paper's selection of people, where all of TL;DR's own splits are there and nobody is selected."""
+    """Names the paper's selection of people, where all of TL;DR's own splits are there and nobody is selected."""
     unfiltered = not config.cover_column and "split" in columns
     return f"the paper's selection of people is {PAPER} (S2 2.3)" if unfiltered else ""
 
