@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -108,7 +109,7 @@ def command(argv: list[str]) -> int:
         if task.config.data.source != "synthetic":
             console.say(f"judge it: python -m raypref.judge {folder}")
     if to:
-        console.say(f"tracked: mlflow ui --backend-store-uri {to.uri}")
+        console.say(f"tracked: mlflow ui --backend-store-uri {shlex.quote(to.uri)}")
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,7 +81,7 @@ def command(argv: list[str]) -> int:
         console.say(tables.terminal(table))
     console.say(f"\nfigure: {figure}")
     if to:
-        console.say(f"tracked: mlflow ui --backend-store-uri {to.uri}")
+        console.say(f"tracked: mlflow ui --backend-store-uri {shlex.quote(to.uri)}")
     return 0
 
 

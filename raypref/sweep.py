@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import os
 import re
+import shlex
 import shutil
 import sys
 import time
@@ -168,7 +169,7 @@ def sweep(name: str, space: Space, options: Options, trials: Sequence[Trial], fo
             return 1
         finally:
             if to:
-                console.say(f"tracked: mlflow ui --backend-store-uri {to.uri}")
+                console.say(f"tracked: mlflow ui --backend-store-uri {shlex.quote(to.uri)}")
     return 0
 
 

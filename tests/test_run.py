@@ -143,6 +143,7 @@ def test_what_the_last_method_would_refuse_is_said_before_the_first_starts(comma
 @pytest.mark.slow
 def test_diagnostics_are_shown_and_an_unfinished_run_is_pointed_at(command, tmp_path):
     words = ["local", *WORDS, "--no-track", "--clients.backend", "local", "--diagnostics.marks", "0", "5"]
+    words += ["--against", "none"]
     status, out, err = command(*words)
     assert status == 0, err
     assert "GQ(l)" in out and "P^5_W" in out

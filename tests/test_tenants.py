@@ -21,6 +21,7 @@ from raypref.tools import checkpoint
 ROOT = Path(__file__).parents[1]
 WORDS = ("--objective", "hinge", "--hinge.width", "2", "--nudge.mu", "0.05", "--federation.rounds", "6")
 SMALL = ("--smoke", "--no-adapters", *WORDS)
+ALONE = ("--against", "none")
 
 
 @pytest.fixture
@@ -70,7 +71,7 @@ def states_are_equal(one: Path, other: Path) -> bool:
 
 @pytest.mark.slow
 def test_run_kill_resume_and_ray_give_the_same_bits(typed, tmp_path):
-    typed("run", "nudged", *SMALL, *typed.base, "--out", "whole", "--no-track")
+    typed("run", "nudged", *SMALL, *ALONE, *typed.base, "--out", "whole", "--no-track")
     whole = only(tmp_path / "whole")
     result = measured(whole)
     assert result["algorithm"] == "nudged" and result["config"]["nudge"] == {"mu": 0.05}
@@ -82,18 +83,18 @@ def test_run_kill_resume_and_ray_give_the_same_bits(typed, tmp_path):
     D = state["theta"].numel()
     assert result["bytes_up"] == 6 * 4 * 4 * (D + 1) and result["bytes_down"] == 6 * 4 * 4 * 2 * D
 
-    process = typed.start("run", "nudged", *SMALL, *typed.base, "--out", "cut", "--no-track")
+    process = typed.start("run", "nudged", *SMALL, *ALONE, *typed.base, "--out", "cut", "--no-track")
     deadline = time.monotonic() + 300
     while process.poll() is None and not list((tmp_path / "cut").glob("*/state.safetensors")):
         assert time.monotonic() < deadline
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    typed("run", "nudged", *SMALL, *typed.base, "--out", "cut", "--no-track", "--resume")
+    typed("run", "nudged", *SMALL, *ALONE, *typed.base, "--out", "cut", "--no-track", "--resume")
     assert measured(only(tmp_path / "cut")) == result and states_are_equal(only(tmp_path / "cut"), whole)
 
     ray = ("--clients.backend", "ray", "--clients.cpus-per-actor", "0.5")
-    typed("run", "nudged", *SMALL, *typed.base, *ray, "--out", "ray", "--no-track")
+    typed("run", "nudged", *SMALL, *ALONE, *typed.base, *ray, "--out", "ray", "--no-track")
     assert measured(only(tmp_path / "ray")) == result and states_are_equal(only(tmp_path / "ray"), whole)
 
 
@@ -108,7 +109,7 @@ def test_a_sweep_compare_score_and_help(typed, tmp_path):
     )
     printed = typed("compare", "nudged", "fedgd", "--table", "mix", "--out", "drawn")
     table = (tmp_path / "drawn" / "mix.md").read_text()
-    assert "Nudged (hinge)" in table and "| FL " in table, printed
+    assert "| Nudged " in table and "| FL " in table, printed
     pairs = tmp_path / "pairs.jsonl"
     pairs.write_text(
         json.dumps({"prompt": "What is rain?", "chosen": "Water.", "rejected": "A liquid, falling."}) + "\n"
@@ -135,6 +136,34 @@ def test_a_module_that_cannot_be_imported_is_one_line(tmp_path):
     )  # fmt: skip
     assert done.returncode == 2 and "RAYPREF_PLUGINS names 'no_such_module'" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+FILES = {
+    "raises": ("raise RuntimeError('no luck')", "which cannot be imported: RuntimeError, no luck"),
+    "at_its_top": ("from raypref.config import RunConfig", "imports RunConfig under `if TYPE_CHECKING:`"),
+    "ghost": ("ALGORITHMS['ghost'] = 'ghost:Nope'", "ghost:Nope cannot be loaded: AttributeError"),
+    "taken": ("ALGORITHMS['fedgd'] = 'taken:Mine'", "taken gives the name 'fedgd' to something else"),
+    "general": (
+        "ALGORITHMS['mine'] = 'general:Mine'\nclass Mine:\n    parameters = {'data': object}",
+        "the section data of a method or an objective is there for every run",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_module_that_is_wrong_is_one_line(tmp_path, name):
+    code, why = FILES[name]
+    (tmp_path / f"{name}.py").write_text(f"from raypref.algorithms import ALGORITHMS\n{code}\n")
+    environment = os.environ | {"RAYPREF_PLUGINS": name, "PYTHONPATH": f"{ROOT}:{tmp_path}"}
+    done = subprocess.run(
+        [sys.executable, "-m", "raypref.run"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 2 and why in done.stderr and done.stderr.count("\n") == 1, done.stderr
 
 
 @pytest.mark.slow

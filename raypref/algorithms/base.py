@@ -49,9 +49,9 @@ class Prior(NamedTuple):
 class Algorithm:
     """One method. It holds no state of its own and reaches data only through `clients`."""
 
-    title: ClassVar[str]
-    """The paper's name for it, as tables show it."""
-    weights: ClassVar[str]
+    title: ClassVar[str] = ""
+    """The paper's name for it, as tables show it; empty: its name in the registry."""
+    weights: ClassVar[str] = ""
     """The aggregation weights, in words, printed with the result."""
     state: ClassVar[type[State]] = State
     objective: ClassVar[str] = "choice"

@@ -12,7 +12,7 @@ import importlib
 import os
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from raypref.tools.errors import UserError, nearest
 
@@ -55,23 +55,39 @@ def sections() -> dict[str, type]:
     for reference in (*algorithms().values(), *objectives().values()):
         for name, kind in _load(reference).parameters.items():
             if every.setdefault(name, kind) is not kind:
-                raise TypeError(f"{reference}: the section {name} is {every[name].__qualname__}'s already")
+                stop(f"{reference}: the section {name} is {every[name].__qualname__}'s already; call it otherwise")
     return every
 
 
 @functools.cache
 def import_plugins() -> None:
-    """Import what RAYPREF_PLUGINS names, once. What cannot be imported ends the process with a line: commands read
-    their flags off the methods' parameters before they run."""
+    """Import what RAYPREF_PLUGINS names, once; `stop` where that fails, or takes a name that is taken."""
+    known = [importlib.import_module("raypref.algorithms").ALGORITHMS]
+    known.append(importlib.import_module("raypref.objectives").OBJECTIVES)
     for name in filter(None, map(str.strip, os.environ.get(PLUGINS, "").split(","))):
+        before = [dict(names) for names in known]
         try:
             importlib.import_module(name)
-        except ImportError as error:
-            print(f"raypref: {PLUGINS} names {name!r}, which cannot be imported: {error}", file=sys.stderr)
-            raise SystemExit(2) from error
+        except Exception as error:
+            stop(f"{PLUGINS} names {name!r}, which cannot be imported", error)
+        for old, new in zip(before, known, strict=True):
+            if taken := [word for word, reference in old.items() if new.get(word) != reference]:
+                stop(f"{name} gives the name {taken[0]!r} to something else; choose another")
 
 
 @functools.cache
 def _load(reference: str) -> Any:
     module, _, name = reference.partition(":")
-    return getattr(importlib.import_module(module), name)
+    try:
+        return getattr(importlib.import_module(module), name)
+    except Exception as error:
+        stop(f"{reference} cannot be loaded", error)
+
+
+def stop(what: str, error: Exception | None = None) -> NoReturn:
+    """End the process with a line: commands read their flags off the methods' parameters before they run."""
+    why = f": {type(error).__name__}, {error}" if error else ""
+    if "RunConfig" in why:
+        why += "; a method's file imports RunConfig under `if TYPE_CHECKING:`, for it is made of these files"
+    print(f"raypref: {what}{why}", file=sys.stderr)
+    raise SystemExit(2) from error

@@ -52,7 +52,7 @@ class Space:
     preset_grid: Mapping[str, Grid] = field(default_factory=dict)
     """Name of a preset -> values that it tries in the place of the grid's, by the grid's own keys."""
     smoke: Mapping[str, Any] = field(default_factory=dict)
-    """Dotted overrides that make a run last seconds (`--smoke`)."""
+    """Dotted overrides that make a run last seconds (`--smoke`); empty: those of our spaces."""
     smoke_grid: Grid = field(default_factory=dict)
     """The grid under `--smoke`."""
     against: tuple[str, ...] = ()
@@ -66,7 +66,7 @@ class Space:
             raise UserError(f"unknown preset {preset!r}{nearest(preset, self.presets)}")
         values = self.presets[preset] if preset else {}
         config = override(self.base, {key: value for key, value in values.items() if not isinstance(value, Needed)})
-        return override(config, self.smoke) if smoke else config
+        return override(config, self.smoke or _bases().SMOKE) if smoke else config
 
     def check(self, config: RunConfig, preset: str = "", smoke: bool = False) -> None:
         """Raises `UserError` where `config` lacks what the preset left to be given. `--smoke` needs nothing."""
@@ -101,7 +101,8 @@ class Space:
 
     def trials(self, base: RunConfig, smoke: bool = False, seeds: Sequence[int] = ()) -> Iterator[RunConfig]:
         """Every trial's configuration, in a fixed order, each once; `seeds` replaces the grid's seeds."""
-        grid = dict(self.smoke_grid if smoke else self.grid)
+        small = smoke and (self.smoke or self.smoke_grid)  # a space that says nothing of it has its whole grid
+        grid = dict(self.smoke_grid if small else self.grid)
         if seeds:
             grid["seed"] = list(seeds)
         draws = {} if smoke else self.draws
@@ -164,11 +165,16 @@ def default_space(algorithm: str) -> Space:
     """The space of a method that has no file of its own: its paper's setting, by what its usual objective makes."""
     method = registry.algorithm(algorithm)
     objective = registry.objective(method.objective)
-    bases = importlib.import_module("tune_spaces._bases")
-    paper: Space = bases.S1_METHOD if objective.has_latent or objective.is_policy else bases.S2_METHOD
+    paper: Space = _bases().S1_METHOD if objective.has_latent or objective.is_policy else _bases().S2_METHOD
     base = dataclasses.replace(paper.base, algorithm=algorithm, objective=method.objective)
     against = tuple(name for name in paper.against if name != algorithm)
-    return dataclasses.replace(paper, about=method.__doc__.splitlines()[0], base=base, against=against)
+    about = (method.__doc__ or method.title or algorithm).splitlines()[0]
+    return dataclasses.replace(paper, about=about, base=base, against=against)
+
+
+def _bases() -> Any:
+    """What our spaces share; late, for its module holds spaces itself."""
+    return importlib.import_module("tune_spaces._bases")
 
 
 def load_space(name: str) -> Space:
@@ -178,7 +184,7 @@ def load_space(name: str) -> Space:
     if name not in known and name in registry.algorithms():
         return default_space(name)
     if name not in known:
-        raise UserError(f"there is no tune_spaces/{name}.py{nearest(name, every_name())}")
+        raise UserError(f"there is no tune_spaces/{name}.py{nearest(name, every_name())}; {registry.ELSEWHERE}")
     spec = importlib.util.spec_from_file_location(f"raypref_space_{name}", known[name])
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

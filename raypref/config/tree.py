@@ -70,6 +70,9 @@ if TYPE_CHECKING:
         def __getattr__(self, section: str) -> Any: ...
 
 else:
+    for _name in registry.sections():
+        if _name in General.__dataclass_fields__:
+            registry.stop(f"the section {_name} of a method or an objective is there for every run; call it otherwise")
 
     def _named(kind: str, names: Any, default: str) -> Any:
         """A word of these, with a help text that lists them."""

@@ -41,7 +41,8 @@ Config = Mapping[str, Any]
 
 def title(algorithm: str) -> str:
     """What tables call an algorithm."""
-    return str(registry.algorithm(algorithm).title) if algorithm in registry.algorithms() else algorithm
+    known = algorithm in registry.algorithms()
+    return str(registry.algorithm(algorithm).title or algorithm) if known else algorithm
 
 
 def form(config: Config) -> str:

@@ -30,7 +30,7 @@ class Choice(Objective):
 
     @classmethod
     def form(cls, config: Mapping[str, Any]) -> str:
-        return ""
+        return "" if cls is Choice else cls.__name__.lower()
 
     @classmethod
     def encoding(cls, config: RunConfig) -> Encoding:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from raypref.config import UserError, flatten, from_dict, nearest, to_dict
+from raypref.config import UserError, flatten, from_dict, nearest, registry, to_dict
 from raypref.config.conditions import matches
 from raypref.evaluation.latent import Latent
 from raypref.evaluation.runs import FinishedRun, Policy
@@ -46,8 +46,9 @@ class Fates:
             result = json.loads(files[self.FILES[0]])
             try:
                 config = flatten(to_dict(from_dict(result["config"])))  # newer fields by their defaults
-            except UserError:
-                self.of[run.id] = "of another version"
+            except UserError as error:
+                unknown = registry.ELSEWHERE in str(error)
+                self.of[run.id] = "of a method that is not known here" if unknown else "of another version"
                 continue
             if (finished := self.finished(run, config, result, files)) is not None:
                 yield finished

@@ -238,6 +238,16 @@ def folder_name(config: RunConfig) -> str:
     return f"{config.method}-seed{config.seed}-{config.key}"
 
 
+def check_unchanged(out: Path, config: RunConfig) -> None:
+    """`UserError` where a run of the same words was begun and not finished whose local data have changed since."""
+    for folder in sorted(out.glob(f"{config.method}-seed{config.seed}-*")):
+        if (folder / "config.json").exists() and not (folder / "result.json").exists():
+            begun = read_config(folder)
+            same = dataclasses.replace(begun, data=dataclasses.replace(begun.data, digest=config.data.digest))
+            if same == config:
+                raise UserError(f"the data changed since {folder} was begun; leave --resume out to start anew")
+
+
 def run_folder(out: Path, config: RunConfig, resume: bool) -> Path:
     """`METHOD-seedN-KEY` in `out`; a repeat gets its own (-2, -3, …), a resume the newest there is."""
     stem = folder_name(config)
@@ -246,6 +256,9 @@ def run_folder(out: Path, config: RunConfig, resume: bool) -> Path:
         taken.append(out / f"{stem}-{len(taken) + 1}")
     if resume and taken:
         return taken[-1]
+    if resume:
+        check_unchanged(out, config)
+        console.say(f"note: there is no run of these words in {out} to go on with; it begins")
     if taken and not (taken[-1] / "result.json").exists():
         console.say(f"note: {taken[-1]} was begun and not finished; the same words with --resume would go on with it")
     return out / f"{stem}-{len(taken) + 1}" if taken else out / stem

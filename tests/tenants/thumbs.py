@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from raypref.data.forms import FORMS, Form, Made, Read
-from raypref.data.rows import Unusable
+from raypref.data.forms import FORMS, Form
+from raypref.data.rows import PairRow, RowRead, Unusable
 from raypref.evaluation.curve import Fold
 from raypref.evaluation.drawings import Item, table
 from raypref.evaluation.runs import FinishedRun, label
 from raypref.evaluation.tables import Cell, Column, Table
 
 
-def pairs(rows: Iterable[Read], config: object, seed: int) -> Iterator[Made]:
+def pairs(rows: Iterable[RowRead], config: object, seed: int) -> Iterator[PairRow]:
     for row in rows:
         if isinstance(row, Unusable):
             yield row
