@@ -63,7 +63,7 @@ class VariationalHalf(ClientHalf):
 
     def _known(self, kept: Arrays) -> np.ndarray:
         """[P] ℓ of one client over this round's peers, 0 for those it meets for the first time."""
-        weights = dict(zip(kept.get("peers", np.zeros(0, np.int64)).tolist(), kept.get("log_weights", ()), strict=True))
+        weights = _by_peer(kept)
         return np.array([weights.get(peer, 0.0) for peer in self.peers.tolist()], dtype=np.float32)
 
     def trained(self) -> list[dict[str, Any]]:
@@ -122,10 +122,14 @@ class VariationalHalf(ClientHalf):
         return {"mu": (d,), "variance": (d,)}
 
 
+def _by_peer(kept: Arrays) -> dict[int, float]:
+    """Peer -> ℓ, of what a client keeps."""
+    return dict(zip(kept["peers"].tolist(), kept["log_weights"], strict=True)) if kept else {}
+
+
 def _merged(kept: Arrays, peers: np.ndarray, weights: np.ndarray) -> Arrays:
     """What a client keeps of its peers' log-weights, with these in place of earlier ones; {} without any."""
-    known = dict(zip(kept.get("peers", np.zeros(0, np.int64)).tolist(), kept.get("log_weights", ()), strict=True))
-    known |= dict(zip(peers.tolist(), weights, strict=True))
+    known = _by_peer(kept) | dict(zip(peers.tolist(), weights, strict=True))
     if not known:
         return {}
     return {

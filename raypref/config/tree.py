@@ -74,17 +74,17 @@ else:
         if _name in General.__dataclass_fields__:
             registry.stop(f"the section {_name} of a method or an objective is there for every run; call it otherwise")
 
-    def _named(kind: str, names: Any, default: str) -> Any:
+    def _named(kind: str, names: Any) -> Any:
         """A word of these, with a help text that lists them."""
         return Annotated[str, tyro.conf.arg(help=f"{kind}: {', '.join(names)}.")]
 
     RunConfig = dataclasses.make_dataclass(
         "RunConfig",
         [
-            ("algorithm", _named("Who trains what with whom", registry.algorithms(), "fedgd"), General.algorithm),
+            ("algorithm", _named("Who trains what with whom", registry.algorithms()), General.algorithm),
             (
                 "objective",
-                _named("What clients minimise", registry.objectives(), "choice"),
+                _named("What clients minimise", registry.objectives()),
                 General.__dataclass_fields__["objective"],
             ),
             *((name, kind, field(default_factory=kind)) for name, kind in registry.sections().items()),
