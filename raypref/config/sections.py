@@ -48,6 +48,9 @@ class DataConfig:
     split: str = "pair"
     """`pair`: a hash of the unordered pair decides its fold, for everybody; otherwise a column (such as `topic`) whose
     value decides it, so that test values are unseen in training."""
+    fold_column: str = setting("", neutral="")
+    """Column that says of every row in which fold it is: `train`, `validation` or `test` (also `training`, `val`,
+    `valid` and `dev`), as others have cut them. `validation` and `test` beneath are then without effect. Empty: off."""
     validation: float = setting(0.16, above=0, below=1)
     """Share of the pairs held out for validation. Fold sizes are approximate under hashing."""
     test: float = setting(0.16, above=0, below=1)

@@ -58,7 +58,7 @@ class Report:
             yield f"hint: {counts.hint}"
         if not federation.clients:
             return
-        yield "\npairs a fold"
+        yield "\npairs a fold" + (f", as column {data.fold_column!r} has them" if data.fold_column else "")
         yield f"{'':12}{'all':>10}{'share':>9}{'min':>8}{'median':>8}{'max':>8}  a client"
         total = sum(int(federation.sizes(fold).sum()) for fold in FOLDS)
         for fold in FOLDS:

@@ -37,6 +37,9 @@ def read(config: DataConfig, seed: int) -> tuple[Federation, Counts]:
             )
         if config.split != "pair":
             raise UserError("data.exact_counts draws pairs, whatever their data.split; set one of the two only")
+    if config.fold_column and (config.split != "pair" or config.exact_counts != (0, 0)):
+        other = "data.split" if config.split != "pair" else "data.exact_counts"
+        raise UserError(f"data.fold_column takes folds as they are, and {other} cuts others; set one of the two only")
     source = _source(config, seed)
     config, columns = source.config, source.columns
     needed = {
@@ -46,6 +49,7 @@ def read(config: DataConfig, seed: int) -> tuple[Federation, Counts]:
         "group-column": config.group_column,
         "prompt-column": config.prompt_column if config.prompt_column != "prompt" else "",  # it may be implicit
         "split": config.split if config.split != "pair" else "",
+        "fold-column": config.fold_column,
         "cover-column": config.cover_column,
     }
     for flag, name in needed.items():

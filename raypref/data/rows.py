@@ -17,7 +17,7 @@ class Unusable(ValueError):
     """A row that holds no choice between two texts; the message is the reason, as it is counted."""
 
     def __init__(self, reason: str, place: str = "") -> None:
-        """place: where it stands, such as `line 120`; empty where the row could be read, and lacks something."""
+        """place: where it stands, such as `line 120`, or what it has instead; empty where it just lacks something."""
         super().__init__(reason)
         self.place = place
 
@@ -57,7 +57,7 @@ class Losses:
         reason = str(row)
         self._counts[reason] += 1
         places = self._places.setdefault(reason, [])
-        if row.place and len(places) <= MOST_LISTED:
+        if row.place and row.place not in places and len(places) <= MOST_LISTED:
             places.append(row.place)
 
     def reasons(self) -> dict[str, int]:
