@@ -40,6 +40,9 @@ class DataConfig:
     """Synthetic or synthesized: the style axes whose combinations form the groups (S2 2.3)."""
     client_column: str = "client_id"
     """Column that names the person behind a choice; empty: all rows are one client's."""
+    annotator_columns: tuple[str, ...] = setting((), neutral=())
+    """Columns of a table with `response1` and `response2` that hold a person's votes each: 1, 2, or 0 for a tie; the
+    column's name is the person's. Empty: all columns that hold nothing but votes."""
     group_column: str = ""
     """Column with the true preference group, where it is known; empty: unknown (FL_target then refuses)."""
     prompt_column: str = "prompt"

@@ -39,6 +39,8 @@ class Report:
         dealt_pairs = f", {counts.pairs:,} of them dealt to clients" if counts.undealt else ""
         yield f"{data.source}: {counts.rows:,} rows, {counts.pairs + counts.undealt:,} distinct pairs{dealt_pairs}"
         yield f"read as {counts.read_as}"
+        for what, number in counts.asides.items():
+            yield _row(number, what)
         yield "\nrows"
         yield _row(sum(counts.lost.values()), "unusable and left out")
         for reason, number in counts.lost.items():

@@ -52,7 +52,7 @@ def read(config: DataConfig, seed: int) -> tuple[Federation, Counts]:
         "fold-column": config.fold_column,
         "cover-column": config.cover_column,
     }
-    for flag, name in needed.items():
+    for flag, name in [*needed.items(), *(("annotator-columns", name) for name in config.annotator_columns)]:
         if name and name not in columns:
             raise no_column(config.source, name, flag, columns, wrapper_of(source.rows))
     federation, counts = assemble(source.rows, config)
@@ -86,6 +86,12 @@ def _source(config: DataConfig, seed: int) -> Source:
         return Source(as_dealt, (*forms.DEALT.values(), "axis"), rows, read_as)
     tables = sources.tables(kinds.source_of(config) if config.kinds else config.source)
     name, columns = _form_of(tables, config), columns_of(tables)
+    if config.annotator_columns and name != forms.WIDE:
+        between = forms.known_by(forms.WIDE, config)
+        raise UserError(
+            f"{config.source}: data.annotator_columns names who voted between {between}, and its rows are read as "
+            f"{name}; leave it empty"
+        )
     if config.kinds:
         rows = kinds.deal(tables, config, seed)
         read_as = f"{name}, of the kinds {', '.join(config.kinds)} by the names of files, dealt to clients of one each"

@@ -9,7 +9,7 @@ from dataclasses import astuple, dataclass, field
 from raypref.config import DataConfig, UserError
 from raypref.data.federation import FOLDS, Client, Federation, Pair
 from raypref.data.forms.pairs import extract
-from raypref.data.rows import Losses, PairRow, Row, Unusable, as_text, listing, shortened
+from raypref.data.rows import Aside, Losses, PairRow, Row, Unusable, as_text, listing, shortened
 from raypref.data.splits import FOLD_NAMES, crossing, exact_folds, key_fold, pair_key, value_fold
 
 
@@ -31,6 +31,8 @@ class Counts:
     """Distinct pairs on which two people chose opposite sides: not dirt, but what personalization is for."""
     crossing: int = 0
     """Distinct pairs that are in different folds for different rows; 0 when the pair's hash decides."""
+    asides: Mapping[str, int] = field(default_factory=dict)
+    """What the form met beside pairs and unusable rows -> how many of it."""
     undealt: int = 0
     """Pairs without people that no client needed."""
     left_out: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -47,6 +49,7 @@ class Counts:
             "or data.fold_column has no such overlap"
         )
         sentences = [
+            *((what, number, "") for what, number in self.asides.items()),
             *((f"rows left out, {reason}", number, f" of {self.rows:,}") for reason, number in self.lost.items()),
             ("rows that repeat one of the same client, kept once", self.doubled, ""),
             ("pairs on which one client chose both ways, both kept", self.conflicting, ""),
@@ -113,8 +116,11 @@ def assemble(rows: Iterable[PairRow], config: DataConfig) -> tuple[Federation, C
 def gather(rows: Iterable[PairRow], config: DataConfig) -> tuple[dict[str, Person], Counts]:
     """Give each row's choice to its person, by id; what is lost is counted."""
     people: dict[str, Person] = {}
-    counts, losses = Counts(), Losses()
+    counts, losses, asides = Counts(), Losses(), Counter[str]()
     for row in rows:
+        if isinstance(row, Aside):
+            asides[row.what] += row.number
+            continue
         counts.rows += 1
         if row is None:
             counts.undealt += 1
@@ -139,7 +145,7 @@ def gather(rows: Iterable[PairRow], config: DataConfig) -> tuple[dict[str, Perso
             person.groups |= {as_text(row.get(config.group_column))} - {""}
         if config.cover_column:
             person.covered[as_text(row.get(config.cover_column))] += 1
-    counts.lost = losses.reasons()
+    counts.lost, counts.asides = losses.reasons(), asides
     return people, counts
 
 

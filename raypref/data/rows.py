@@ -25,8 +25,17 @@ class Unusable(ValueError):
 RowRead = Row | Unusable
 """A row as it was read, or why it could not be."""
 
-PairRow = RowRead | None
-"""A row of a pair; or why a row is none; or None for a pair that was dealt to nobody."""
+
+@dataclass(frozen=True)
+class Aside:
+    """What a form met that is neither a pair nor an unusable row, such as votes for neither response; it is counted."""
+
+    what: str
+    number: int = 1
+
+
+PairRow = RowRead | Aside | None
+"""A row of a pair; or why a row is none; or something to be counted beside; or None for a pair dealt to nobody."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +97,7 @@ def as_text(value: object) -> str:
     return str(int(value) if isinstance(value, float) and value.is_integer() else value).strip()
 
 
-def wrapper_of(rows: Iterable[RowRead | None]) -> str:
+def wrapper_of(rows: Iterable[PairRow]) -> str:
     """The key of the only row under which a list of objects is kept: {"version": 1, "data": [{…}, …]}; else ''."""
     objects = (row for row in rows if isinstance(row, Mapping))
     row = next(objects, {})
