@@ -22,8 +22,8 @@ class DataConfig:
 
     source: str = "synthetic"
     """`synthetic` (the embedded generator), a JSONL, JSON, CSV or Parquet file or a folder of them, or a hub id
-    (`OWNER/NAME`, `OWNER/NAME:CONFIGURATION`, or `OWNER/NAME:FOLDER+FOLDER`). Pairs without people (`python -m
-    raypref.data synthesize`) are dealt to the synthetic clients, or by `kinds`."""
+    (`OWNER/NAME`, `OWNER/NAME:CONFIGURATION`, with commas for several, or `OWNER/NAME:FOLDER+FOLDER`). Pairs without
+    people (`python -m raypref.data synthesize`) are dealt to the synthetic clients, or by `kinds`."""
     kinds: tuple[str, ...] = setting((), neutral=())
     """Words in the names of files, or of folders, that tell which kind of pair they hold (S1 5.1: helpful, harmless):
     rows without people are dealt to clients that hold one kind each, which is then their group; `group_sizes` says how

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from raypref.config import DataConfig, UserError
 from raypref.data import forms, kinds, sources, synthetic
 from raypref.data.federation import Federation
+from raypref.data.forms import prism
 from raypref.data.forms.pairs import NO_PROMPT
 from raypref.data.people import Counts, assemble
 from raypref.data.rows import PairRow, Table, columns_of, listing, no_column, wrapper_of
@@ -84,7 +85,7 @@ def _source(config: DataConfig, seed: int) -> Source:
         rows = synthetic.generate(config.group_sizes, config.pairs_per_axis, config.axes, seed)
         read_as = "synthetic: the embedded generator's pairs of the clients of data.group_sizes"
         return Source(as_dealt, (*forms.DEALT.values(), "axis"), rows, read_as)
-    tables = sources.tables(kinds.source_of(config) if config.kinds else config.source)
+    tables = sources.tables(kinds.source_of(config) if config.kinds else prism.source_of(config))
     name, columns = _form_of(tables, config), columns_of(tables)
     if config.annotator_columns and name != forms.WIDE:
         between = forms.known_by(forms.WIDE, config)

@@ -32,8 +32,9 @@ def identified(config: RunConfig) -> RunConfig:
 def tables(name: str) -> list[Table]:
     """The rows of a source, as a table for each of its files or splits.
 
-    name: a file, a folder of files of one format, or a hub id as `OWNER/NAME[:CONFIGURATION]` or
-    `OWNER/NAME:FOLDER+FOLDER`. Raises `UserError` with one line on whatever cannot be read.
+    name: a file, a folder of files of one format, or a hub id as `OWNER/NAME[:CONFIGURATION]`,
+    `OWNER/NAME:CONFIGURATION,CONFIGURATION` or `OWNER/NAME:FOLDER+FOLDER`. Raises `UserError` with one line on whatever
+    cannot be read.
     """
     files = _files(name)
     result = _hub(name) if files is None else [table(file) for file in files]
@@ -171,7 +172,7 @@ def _hub(name: str) -> list[Table]:
             if "+" in configuration:  # folders of a repository without configurations, such as HH-RLHF's
                 loaded = {part: datasets.load_dataset(repository, data_dir=part) for part in configuration.split("+")}
             else:
-                loaded = {configuration: datasets.load_dataset(repository, configuration or None)}
+                loaded = {part: datasets.load_dataset(repository, part or None) for part in configuration.split(",")}
         except RuntimeError as error:
             # TL;DR's comparisons come with a Python script, which `datasets` does not run since version 4.
             if "scripts are no longer supported" not in str(error):

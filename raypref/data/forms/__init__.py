@@ -53,6 +53,7 @@ class Form:
 
 FORMS: dict[str, str | Form] = {
     PAIRS: "raypref.data.forms.pairs:FORM",
+    "prism": "raypref.data.forms.prism:FORM",
     "styles": "raypref.data.forms.styles:FORM",
     "tldr": "raypref.data.forms.tldr:FORM",
     WIDE: "raypref.data.forms.wide:FORM",
