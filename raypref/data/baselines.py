@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sparse
@@ -55,14 +56,14 @@ def measure(federation: Federation, hidden: Mapping[str, Person]) -> Baselines:
             tuple(_accuracy(predict, learnt, judged, scope, progress) for scope in scopes)
             for predict in (regressed, nearest)
         )
-    longer = [[(np.sign(len(p.chosen) - len(p.rejected)) + 1) / 2 for p in pairs] for pairs in test]
+    longer = [[_right(len(p.chosen) - len(p.rejected)) for p in pairs] for pairs in test]
     people = [hidden[client.id] for client in clients if client.id in hidden]
     margins = [choice.margin for person in people for choices in person.folds.values() for choice in choices]
     return Baselines(
         regression,
         neighbour,
         _mean(longer),
-        _mean([[choice.margin > 0 for choice in person.folds["test"]] for person in people]) if people else None,
+        _mean([_right([choice.margin for choice in person.folds["test"]]) for person in people]) if people else None,
         float(np.mean(np.array(margins) < 0)) if people else None,
         most if any(len(client.fold(fold)) > most for client in clients for fold in ("train", "test")) else 0,
     )
@@ -105,7 +106,7 @@ def regressed(learnt: sparse.csr_matrix, judged: sparse.csr_matrix) -> np.ndarra
     both = sparse.vstack([learnt[:, used], -learnt[:, used]])  # each pair either way round: the labels are balanced
     labels = np.repeat([1, 0], learnt.shape[0])
     model = LogisticRegression(fit_intercept=False, max_iter=1_000).fit(both, labels)
-    return (np.sign(model.decision_function(judged[:, used])) + 1) / 2
+    return _right(model.decision_function(judged[:, used]))
 
 
 def nearest(learnt: sparse.csr_matrix, judged: sparse.csr_matrix) -> np.ndarray:
@@ -115,7 +116,7 @@ def nearest(learnt: sparse.csr_matrix, judged: sparse.csr_matrix) -> np.ndarray:
     for start in range(0, judged.shape[0], 256):
         cosines = (judged[start : start + 256] @ scaled.T).toarray()
         first = np.abs(cosines).argmax(axis=1)
-        result.append((np.sign(cosines[np.arange(len(first)), first]) + 1) / 2)
+        result.append(_right(cosines[np.arange(len(first)), first]))
     return np.concatenate(result)
 
 
@@ -135,6 +136,11 @@ def _accuracy(
         right += np.split(predict(*both), np.cumsum(sizes)[:-1])
         progress.advance(len(of))
     return _mean(right)
+
+
+def _right(margins: Any) -> Any:
+    """1 where the chosen answer has the larger score, 0 where the other has, 0.5 where neither."""
+    return (np.sign(margins) + 1) / 2
 
 
 def _mean(by_client: Sequence[Sequence[float] | np.ndarray]) -> float:

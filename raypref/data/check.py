@@ -122,7 +122,8 @@ def _hidden(person: Person, pair: Pair) -> Iterator[str]:
         styles = (pole for axis in person.wish for pole in AXES[axis])
         numbers = itertools.chain.from_iterable(answer.holds)
         yield f"  {name:9} holds " + ", ".join(f"{n} {pole}" for n, pole in zip(numbers, styles, strict=True))
-    yield f"  margin    {choice.margin:+.1f}, " + ("as wished" if choice.margin > 0 else "noise: it wishes the other")
+    verdicts = ("a coin: it wishes neither more", "as wished", "noise: it wishes the other")
+    yield f"  margin    {choice.margin:+.1f}, {verdicts[int(np.sign(choice.margin))]}"
 
 
 def _row(number: int, sentence: str) -> str:

@@ -52,7 +52,7 @@ class Choice:
     chosen: Answer
     rejected: Answer
     margin: float
-    """By how much the client's wish prefers what it chose; below 0 the label is noise."""
+    """By how much the client's wish prefers what it chose; below 0 the label is noise, at 0 it was a coin's toss."""
 
     @property
     def pair(self) -> Pair:

@@ -301,8 +301,8 @@ def members(
     misfits = [word for word in wishes if not re.fullmatch(rf"[012]{{{len(axes)}}}", word)]
     if misfits or len(set(wishes)) < len(wishes) or (wishes and not 2 <= len(wishes) <= 16):
         raise UserError(
-            f"wishes {' '.join(wishes)}: give 2 to 16 different ones, each a digit for each of {list(axes)}: 1 for its "
-            "first pole, 2 for its second, 0 for neither."
+            f"--data.graded.wishes {' '.join(wishes)}: give 2 to 16 different ones, each a digit for each of "
+            f"{list(axes)}: 1 for its first pole, 2 for its second, 0 for neither."
         )
     names = groups(axes, wishes)
     if len(group_sizes) not in ((len(names),) if wishes else (2, len(names))):

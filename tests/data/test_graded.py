@@ -142,6 +142,15 @@ def test_wishes_are_the_groups_and_ones_own():
     assert own.mean() == pytest.approx(0, abs=0.07) and own.std() == pytest.approx(0.5, abs=0.05)
 
 
+def test_who_wishes_nothing_tosses_a_coin():
+    data = config((1, 1), noise=0.0, spread=0.0, wishes=("00", "11"), test=40)
+    people = {person.id: person for person in graded.people(data, 100)}
+    assert {choice.margin for choice in people["G1-000"].folds["test"]} == {0}
+    measured = baselines.measure(load(data, 100), people)
+    certain = [(np.sign(choice.margin) + 1) / 2 for choice in people["G2-000"].folds["test"]]
+    assert measured.bayes == pytest.approx((0.5 + np.mean(certain)) / 2)
+
+
 def test_up_to_sixteen_groups_on_any_axes():
     words = [f"{a}{b}{c}" for a in "012" for b in "012" for c in "12"][:16]
     people = drawn((1,) * 16, tuple(AXES), wishes=tuple(words))
