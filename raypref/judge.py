@@ -94,7 +94,7 @@ def kind(folder: Path, options: Options) -> str:
     """The default judge of a folder's comparisons."""
     if options.reward.reward_model:
         return "reward"
-    return "style" if responses.configuration(folder).data.source == "synthetic" else "endpoint"
+    return "style" if responses.configuration(folder).data.generated else "endpoint"
 
 
 def track(folder: Path, run: str, made: Collection[str]) -> None:

@@ -106,7 +106,7 @@ def command(argv: list[str]) -> int:
                     console.warn(line)
                 console.say("")
     for _, task, folder in todo:
-        if task.config.data.source != "synthetic":
+        if not task.config.data.generated:
             console.say(f"judge it: python -m raypref.judge {folder}")
     if to:
         console.say(f"tracked: mlflow ui --backend-store-uri {shlex.quote(to.uri)}")
@@ -128,7 +128,7 @@ def train_and_judge(
     with mlflow_run(config, folder, to, label, tags, run.id or None) as track:
         with console.Progress(max(1, total), f"{config.method} policy rounds", len(lines(folder))) as progress:
             follow(task, folder, track=track, advance=lambda note: progress.advance(1, note))
-        judgements = [judged(folder, Style())] if options.judge and config.data.source == "synthetic" else []
+        judgements = [judged(folder, Style())] if options.judge and config.data.generated else []
         for judgement in judgements:
             keep(folder, judgement)
         if track is not None:

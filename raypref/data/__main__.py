@@ -23,10 +23,10 @@ class Look:
     """The options of every command that looks at data."""
 
     source: tyro.conf.Positional[str] = ""
-    """A file, a folder, a hub id or `synthetic`; left out: --data.source."""
+    """A file, a folder, a hub id, `synthetic` or `graded`; left out: --data.source."""
     data: DataConfig = field(default_factory=DataConfig)
     seed: int = 0
-    """Of the synthetic data."""
+    """Of generated data."""
 
     def config(self) -> RunConfig:
         """The run whose data are meant; raises `UserError` where it cannot make sense."""
@@ -39,7 +39,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Check(Look):
-    """What a data set would do to a run: clients and folds, rows lost and why, truncation, repeats, disagreement."""
+    """What a data set would do to a run: clients and folds, rows lost and why, truncation, disagreement, baselines."""
 
     base: Annotated[str, tyro.conf.arg(name="model.base")] = ModelConfig().base
     """Whose tokenizer counts the tokens: `embedded`, a local folder or a hub id."""
@@ -62,8 +62,9 @@ def check(args: Check) -> int:
     config = dataclasses.replace(args.config(), objective=args.objective)
     registry.objective(args.objective)
 
+    from raypref.data import baselines
     from raypref.data import check as checking
-    from raypref.data.load import read
+    from raypref.data.load import hidden, read
 
     federation, counts = read(config.data, args.seed)
 
@@ -71,8 +72,9 @@ def check(args: Check) -> int:
 
     report = checking.check(config, federation, counts, load_tokenizer(args.base))
     print(*report.lines(), sep="\n")
-    if not report.federation.clients:
+    if not federation.clients:
         raise UserError(f"{config.data.source}: no client is left, so nothing could be trained")
+    print(*baselines.lines(baselines.measure(federation, hidden(config.data, args.seed))), sep="\n")
     if report.starved:
         raise UserError(
             f"{config.data.source}: a run would stop at {len(report.starved)} clients; raise data.max_length"
@@ -87,9 +89,9 @@ def show(args: Show) -> int:
         raise UserError(f"n is {args.n}; it must be at least 1")
 
     from raypref.data import check as checking
-    from raypref.data.load import load
+    from raypref.data.load import hidden, load
 
-    print(*checking.show(load(config.data, args.seed), args.n), sep="\n")
+    print(*checking.show(load(config.data, args.seed), args.n, hidden(config.data, args.seed)), sep="\n")
     return 0
 
 
@@ -102,7 +104,7 @@ COMMANDS: dict[str, tuple[type[Any], Callable[..., int]]] = {
 
 SOURCE = """\
 SOURCE is a JSONL, JSON, CSV or Parquet file, a folder of them, a hub id (OWNER/NAME[:CONFIGURATION]),
-or `synthetic`; `synthesize` takes a file of prompts. Its rows are known by their columns:"""
+or a generator, `synthetic` or `graded`; `synthesize` takes a file of prompts. Its rows are known by their columns:"""
 
 
 def command(argv: Sequence[str]) -> int:

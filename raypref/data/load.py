@@ -1,4 +1,4 @@
-"""From a source (synthetic, files, a hub id) to a `Federation`: rows, their form's pairs, people, folds.
+"""From a source (a generator, files, a hub id) to a `Federation`: rows, their form's pairs, people, folds.
 
 No row is lost silently: what is left out is counted.
 """
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from raypref.config import DataConfig, UserError
-from raypref.data import forms, kinds, sources, synthetic
+from raypref.data import forms, graded, kinds, sources, synthetic
 from raypref.data.federation import Federation
 from raypref.data.forms import prism
 from raypref.data.forms.pairs import NO_PROMPT
@@ -20,7 +20,7 @@ from raypref.data.rows import PairRow, Table, columns_of, listing, no_column, wr
 def load(config: DataConfig, seed: int) -> Federation:
     """Read a data set into people with folds.
 
-    `seed` makes the synthetic data and deals pairs without people; it does not touch the folds. Raises `UserError` for
+    `seed` makes generated data and deals pairs without people; it does not touch the folds. Raises `UserError` for
     a source that cannot be read, a missing column, or when no client is left.
     """
     federation, _ = read(config, seed)
@@ -62,6 +62,12 @@ def read(config: DataConfig, seed: int) -> tuple[Federation, Counts]:
     return federation, replace(counts, read_as=source.read_as, hint=source.hint)
 
 
+def hidden(config: DataConfig, seed: int) -> dict[str, graded.Person]:
+    """By client id what a generator knows and no run sees: its wish, and what its answers are made of; empty where
+    the source has no such thing."""
+    return {person.id: person for person in graded.people(config, seed)} if config.source == "graded" else {}
+
+
 @dataclass(frozen=True)
 class Source:
     """A source made into rows of pairs, and what they are."""
@@ -85,6 +91,10 @@ def _source(config: DataConfig, seed: int) -> Source:
         rows = synthetic.generate(config.group_sizes, config.pairs_per_axis, config.axes, seed)
         read_as = "synthetic: the embedded generator's pairs of the clients of data.group_sizes"
         return Source(as_dealt, (*forms.DEALT.values(), "axis"), rows, read_as)
+    if config.source == "graded":
+        read_as = "graded: the embedded generator's mixed answers, chosen by the clients of data.group_sizes"
+        as_drawn = replace(as_dealt, fold_column="fold")
+        return Source(as_drawn, (*forms.DEALT.values(), "topic", "fold"), graded.rows(config, seed), read_as)
     tables = sources.tables(kinds.source_of(config) if config.kinds else prism.source_of(config))
     name, columns = _form_of(tables, config), columns_of(tables)
     if config.annotator_columns and name != forms.WIDE:

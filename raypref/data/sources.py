@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from raypref.config import GENERATED
 from raypref.data.readers import BATCH, READERS, explained, rows_of_batch, suffix, table
 from raypref.data.rows import Losses, Row, RowRead, Table, Unusable
 from raypref.tools.errors import UserError
@@ -61,11 +62,11 @@ def rows_of(tables: Sequence[Table]) -> Iterator[RowRead]:
 def digest(source: str) -> str:
     """16 hex digits that name what a local source holds.
 
-    Empty for `synthetic` and for a hub id, which are not looked at. Of one file its bytes, whatever it is called; of a
-    folder the names within it and the bytes of the files that `tables` reads. So moving either changes nothing, and
-    changing a byte does. Raises `UserError` as `tables` does where a file is missing or cannot be read.
+    Empty for what is generated and for a hub id, which are not looked at. Of one file its bytes, whatever it is called;
+    of a folder the names within it and the bytes of the files that `tables` reads. So moving either changes nothing,
+    and changing a byte does. Raises `UserError` as `tables` does where a file is missing or cannot be read.
     """
-    files = None if source == "synthetic" else _files(source)
+    files = None if source in GENERATED else _files(source)
     if files is None:
         return ""
     root = Path(source).expanduser()
