@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import os
 import re
-import shlex
 import shutil
 import sys
 import time
@@ -20,7 +19,7 @@ import tyro
 
 from raypref.config import RunConfig, UserError, flatten, nearest, override, read_config, to_dict
 from raypref.config.spaces import Space, listing, load_space
-from raypref.experiment.tracked import Tracker, mlflow_record, tracked, tracker
+from raypref.experiment.tracked import Tracker, closing, mlflow_record, tracked, tracker
 from raypref.tools import checkpoint, console
 from raypref.tools.cli import parse, peek
 from raypref.tools.folders import output_folder
@@ -168,8 +167,7 @@ def sweep(name: str, space: Space, options: Options, trials: Sequence[Trial], fo
             console.say(f"{failed}; what they left is kept, --resume goes on from there")
             return 1
         finally:
-            if to:
-                console.say(f"tracked: mlflow ui --backend-store-uri {shlex.quote(to.uri)}")
+            closing(to, [trial.folder for trial in trials], folder)
     return 0
 
 

@@ -198,17 +198,16 @@ def run(
     inputs: what `prepare` makes of the configuration, where the caller has it already.
     """
     store = results.Store(folder, config)
+    if track:  # what MLflow has not had from an earlier process
+        for line in store.lines():
+            if "metrics" in line:
+                track.metrics(line["metrics"], step=line["round"])
     if not store.finished:
         inputs = inputs or prepare(config)
         for note in inputs.data.notes:
             console.say(f"note: {note}")
         state, used, personalized = store.resume(inputs.data.digest)
         saved = Saved(state, used, frozenset(personalized))
-        if track and state is not None:  # what a kill -9 kept from being tracked
-            last_tracked = track.last_step("train/loss")
-            for line in store.lines():
-                if line["round"] > last_tracked and "metrics" in line:
-                    track.metrics(line["metrics"], step=line["round"])
         if config.clients.backend == "ray":
             n = inputs.placement.workers
             console.say(f"starting Ray: a server actor and {n} client actor{'s' * (n > 1)}")
