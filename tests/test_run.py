@@ -76,13 +76,14 @@ def test_a_mistake_is_one_line_and_status_2(command, words, line):
     assert "Traceback" not in err
 
 
-def test_a_command_at_work_keeps_the_same_words_out(command, tmp_path):
-    first = command.start("fedavg", *WORDS, "--federation.rounds", "400", "--against", "none", "--no-track")
+def test_a_command_at_work_keeps_another_out_of_its_folder(command, tmp_path):
+    words = ["fedavg", *WORDS, "--federation.rounds", "400", "--against", "none", "--no-track"]
+    first = command.start(*words)
     try:
         while not list(tmp_path.glob("runs/*/.lock")):
             assert first.poll() is None, first.stderr.read()
             time.sleep(0.05)
-        status, _, err = command("fedavg", *WORDS, "--federation.rounds", "400", "--against", "none", "--no-track")
+        status, _, err = command(*words, "--resume")
     finally:
         first.kill()
         first.communicate()
