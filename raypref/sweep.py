@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 import re
 import shutil
 import sys
 import time
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -285,8 +287,12 @@ def execute(
         def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
             console.say(f"started {by_name[trial.config['trial']].label}")
 
+        def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+            console.say(f"{by_name[trial.config['trial']].label}: its process or node was lost; it goes on")
+
         def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-            self.end(trial, f"validation {metric} {trial.last_result[metric]:.3f}")
+            last = trial.last_result
+            self.end(trial, "FAILED" if "error" in last else f"validation {metric} {last[metric]:.3f}")
 
         def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
             self.end(trial, "FAILED")
@@ -312,7 +318,14 @@ def execute(
             ),
             param_space={"trial": tune.grid_search(list(by_name))},
             tune_config=tune.TuneConfig(reuse_actors=True),  # a process that has its libraries takes the next trial
-            run_config=tune.RunConfig(name="tune", storage_path=str(folder), verbose=0, callbacks=[Lines()]),
+            run_config=tune.RunConfig(
+                name="tune",
+                storage_path=str(folder),
+                verbose=0,
+                callbacks=[Lines()],
+                # Only a lost process or node: what a trial raises is an outcome, see `run_trial`.
+                failure_config=tune.FailureConfig(max_failures=missing[0].config.clients.restarts),
+            ),
         ).fit()
     except BaseException:
         # Ends the trials' processes, so that nothing writes behind us. It fails no call that may be finishing: Ray's
@@ -323,16 +336,20 @@ def execute(
     for result in results:
         report = by_name[result.config["trial"]].folder / "error.txt"
         report.unlink(missing_ok=True)
+        error, trace = (result.metrics or {}).get("error", ""), (result.metrics or {}).get("trace", "")
         if result.error is not None:
-            checkpoint.write_bytes(report, re.sub(r"\x1b\[[0-9;]*m", "", str(result.error)).encode())
-            failures[result.config["trial"]] = reason(result.error)
+            error, trace = reason(result.error), str(result.error)
+        if error:
+            checkpoint.write_bytes(report, re.sub(r"\x1b\[[0-9;]*m", "", trace).encode())
+            failures[result.config["trial"]] = error
     return failures
 
 
 def run_trial(
     point: Mapping[str, str], trials: Mapping[str, Trial], to: Tracker | None, adapters: bool, metric: str
 ) -> None:
-    """Tune's function: the only process of its trial that saves and tracks. Tune hears validation numbers only."""
+    """Tune's function: the only process of its trial that saves and tracks. Tune hears the validation number only, or
+    what was raised."""
     from ray import tune
     from ray.util import get_current_placement_group, placement_group_table
 
@@ -341,8 +358,12 @@ def run_trial(
     trial = trials[point["trial"]]
     nodes = placement_group_table(get_current_placement_group())["bundles_to_node_id"]
     tags = {"raypref.nodes": " ".join(nodes[bundle] for bundle in sorted(nodes))}
-    result = tracked(trial.config, trial.folder, to, adapters=adapters, label=trial.label, tags=tags)
-    tune.report({metric: last(result, "validation", metric)})
+    try:
+        result = tracked(trial.config, trial.folder, to, adapters=adapters, label=trial.label, tags=tags)
+    except Exception as error:  # Tune would begin it again as it does a lost process
+        tune.report({metric: math.nan, "error": reason(error), "trace": traceback.format_exc()})
+    else:
+        tune.report({metric: last(result, "validation", metric)})
 
 
 def reason(error: Exception) -> str:

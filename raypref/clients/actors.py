@@ -33,6 +33,7 @@ from raypref.clients.work import Evaluate, PooledStack, TrainPooled, Work
 from raypref.clients.worker import Share, Worker
 from raypref.config import RunConfig, UserError, registry
 from raypref.data.encode import EncodedClient
+from raypref.tools.errors import Lost
 
 KINDS = ("CPU", "GPU")
 PATIENCE = 30.0
@@ -291,7 +292,7 @@ class Server:
 def stream_from_server(config: RunConfig, records: Callable[..., Iterator[Any]], *args: Any) -> Iterator[Any]:
     """Run a generator function in the server actor and yield what it yields.
 
-    Raises what it raised: a `UserError` as itself; a lost actor or node as `UserError` that names --resume.
+    Raises what it raised: a `UserError` as itself; a lost actor or node as `Lost`.
     """
     server = Server.options(num_cpus=config.clients.server_cpus, **_bundle(0)).remote()
     try:
@@ -314,8 +315,5 @@ def stream_from_server(config: RunConfig, records: Callable[..., Iterator[Any]],
         ray.kill(server)
 
 
-def _lost(error: Exception) -> UserError:
-    return UserError(
-        f"an actor died ({(str(error).strip().splitlines() or ['no reason given'])[0]}); "
-        "nothing finished is lost: run the same command again with --resume"
-    )
+def _lost(error: Exception) -> Lost:
+    return Lost(f"an actor died ({(str(error).strip().splitlines() or ['no reason given'])[0]})")
