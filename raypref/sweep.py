@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from raypref.clients.pool import Inputs
 
 ENVIRONMENT = {
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",  # a relative path such as --model.base ./base stays what it was
     "RAY_AIR_NEW_OUTPUT": "0",
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",

@@ -181,6 +181,19 @@ def test_artifacts_lie_beside_the_database(uri, base, experiment, client, tmp_pa
     assert files == ["figures/curve.png", "table.md"]
 
 
+def test_a_folder_that_moved_with_its_database_is_read_where_it_is_now(tmp_path, monkeypatch):
+    (tmp_path / "old").mkdir()
+    (tmp_path / "config.json").write_text("{}")
+    uri = tracking_uri(tmp_path / "old")
+    with Run(uri, prepare(uri, "x"), "r", {}) as run:
+        run.artifact(tmp_path / "config.json")
+    (tmp_path / "old").rename(tmp_path / "new")
+    uri = tracking_uri(tmp_path / "new")
+    assert tracking.read_artifacts(uri, run.id, ["config.json", "none.json"]) == {"config.json": b"{}"}
+    folder = tracking.fetch(uri, run.id, tmp_path / "fetched")
+    assert [path.name for path in folder.iterdir()] == ["config.json"]
+
+
 def test_what_is_logged_outlives_a_server_that_is_away(uri, experiment, client, capsys, monkeypatch, tmp_path):
     from mlflow.exceptions import MlflowException
 

@@ -28,7 +28,7 @@ from raypref.data.load import load
 from raypref.evaluation import latent
 from raypref.experiment import forecast
 from raypref.experiment.publish import publish
-from raypref.models.selector import load_tokenizer, pad_id
+from raypref.models.selector import check_tokens, load_tokenizer, pad_id
 from raypref.objectives.base import row_layout
 from raypref.storage import results
 from raypref.tools import console
@@ -103,6 +103,7 @@ def prepare(config: RunConfig) -> Inputs:
     layout = objective.layout(config)
     federation = load(config.data, config.seed)
     data = encode_federation(federation, tokenizer, objective.encoding(config), config.data.max_length)
+    check_tokens(config.model.base, data.largest_token)
     inputs = Inputs(config, data, objective.choice_ids(tokenizer, config), pad_id(tokenizer), layout)
     forecast.check(inputs)
     return inputs

@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import shutil
 import signal
 import tempfile
 import threading
@@ -348,12 +349,23 @@ def _runs(client: MlflowClient, name: str, experiment_id: str) -> Iterator[Track
 
 def read_artifacts(uri: str, run_id: str, names: Collection[str]) -> dict[str, bytes]:
     """Download those of the named files that the top folder of a run's artifacts has; returns their bytes by name."""
+    if moved := _moved_artifacts(uri, run_id):
+        return {name: (moved / name).read_bytes() for name in names if (moved / name).is_file()}
     client = _mlflow().MlflowClient(uri)
     stored = {item.path for item in client.list_artifacts(run_id)}
     with tempfile.TemporaryDirectory() as folder:
         return {
             name: Path(client.download_artifacts(run_id, name, folder)).read_bytes() for name in names if name in stored
         }
+
+
+def _moved_artifacts(uri: str, run_id: str) -> Path | None:
+    """The folder of a run's artifacts where it lies beside its database (see `prepare`): MLflow keeps absolute paths,
+    which a folder that has moved with its database leaves behind."""
+    if not uri.startswith(SQLITE):
+        return None
+    folder = Path(uri.removeprefix(SQLITE)).parent / "mlartifacts" / run_id / "artifacts"
+    return folder if folder.is_dir() else None
 
 
 def fetch(uri: str, run_id: str, to: Path) -> Path:
@@ -372,8 +384,11 @@ def fetch(uri: str, run_id: str, to: Path) -> Path:
             raise UserError(f"run {run_id} is {run.info.status}, not finished")
         if not (to / "config.json").is_file():
             aside = to.with_name(f".{to.name}.{os.getpid()}")
-            aside.mkdir(parents=True, exist_ok=True)
-            client.download_artifacts(run_id, "", str(aside))
+            if moved := _moved_artifacts(uri, run_id):
+                shutil.copytree(moved, aside)
+            else:
+                aside.mkdir(parents=True, exist_ok=True)
+                client.download_artifacts(run_id, "", str(aside))
             os.replace(aside, to)
     return to
 

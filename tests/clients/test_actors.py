@@ -1,5 +1,7 @@
 """Real Ray: the same bits as in process, and faults that a person can act on."""
 
+import socket
+
 import numpy as np
 import psutil
 import pytest
@@ -145,3 +147,22 @@ def test_what_cannot_be_shared_out_is_refused(tiny):
         experiment.check(two)
     with pytest.raises(UserError, match="has only 1 pairs"):
         experiment.check(override(two, {"clients.backend": "ray", "optim.batch_size": 1}))
+
+
+@pytest.mark.parametrize("how", ["named", "left behind"])
+def test_a_dead_address_of_ray_is_one_line_at_once(tmp_path, monkeypatch, how):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        dead = f"127.0.0.1:{probe.getsockname()[1]}"
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    monkeypatch.setattr("ray.init", lambda **options: pytest.fail("Ray would wait for many minutes"))
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    if how == "named":
+        monkeypatch.setenv("RAY_ADDRESS", dead)
+    else:
+        monkeypatch.delenv("RAY_ADDRESS", raising=False)
+        (tmp_path / "ray").mkdir()
+        (tmp_path / "ray" / "ray_current_cluster").write_text(dead)
+    with pytest.raises(UserError, match=f"no Ray cluster answers at {dead} .*; start it there, or") as error:
+        actors.start_ray()
+    assert "\n" not in str(error.value)
