@@ -76,6 +76,20 @@ def test_a_mistake_is_one_line_and_status_2(command, words, line):
     assert "Traceback" not in err
 
 
+def test_a_command_at_work_keeps_another_out_of_its_folder(command, tmp_path):
+    words = ["fedavg", *WORDS, "--federation.rounds", "400", "--against", "none", "--no-track"]
+    first = command.start(*words)
+    try:
+        while not list(tmp_path.glob("runs/*/.lock")):
+            assert first.poll() is None, first.stderr.read()
+            time.sleep(0.05)
+        status, _, err = command(*words, "--resume")
+    finally:
+        first.kill()
+        first.communicate()
+    assert status == 2 and "another command is at work" in err and "Traceback" not in err
+
+
 def test_debug_shows_where_a_mistake_came_from(command):
     status, _, err = command("fedgd", "--experts.K", "three", "--debug")
     assert status == 2 and "Traceback" in err

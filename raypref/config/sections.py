@@ -247,6 +247,9 @@ class ClientsConfig:
     """CPU share of the server actor, which mostly waits."""
     threads: int = setting(1, part="where", least=1)
     """torch threads of a process that trains."""
+    restarts: int = setting(3, part="where", least=0)
+    """Times that a run goes on by itself where an actor or a node is lost, from the last round that was saved: to the
+    same bits. A trial of a sweep also starts again where its process is."""
     eval_batch: int = setting(64, part="rounding", least=1)
     """Comparisons in one evaluation pass: as many as a CPU's cache holds (of the embedded base), more on a GPU."""
     pooled_workers: int = setting(1, part="rounding", neutral=1, least=1)

@@ -115,6 +115,11 @@ class EncodedFederation:
                 digest.update(fold.offsets.tobytes() + fold.tokens.tobytes())
         return digest.hexdigest()
 
+    @property
+    def largest_token(self) -> int:
+        """The largest token id of all clients and folds."""
+        return max(int(client.fold(name).tokens.max()) for client in self.clients for name in FOLDS)
+
     def sizes(self, fold: str = "train") -> np.ndarray:
         """Pairs of every client: int64 [C] (S2: N_c for the training fold)."""
         return np.array([c.fold(fold).pairs for c in self.clients], dtype=np.int64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -90,11 +91,24 @@ def shortened(text: str) -> str:
     return text if len(text) <= 40 else text[:39] + "…"
 
 
+MISSING = ("nan", "NaN", "<NA>")
+"""How pandas writes an empty cell that was made text."""
+
+
 def as_text(value: object) -> str:
-    """A person, group or topic of a row as text; '' where there is none. 3.0 is a 3 whose column has gaps."""
+    """A person, group or topic of a row as text; '' where there is none.
+
+    What other programs made of it is undone: 3.0, a number or text, is a 3 whose column has gaps; the texts nan, NaN
+    and <NA> are an empty cell, b'ann' is ann.
+    """
     if value is None or value != value:
         return ""
-    return str(int(value) if isinstance(value, float) and value.is_integer() else value).strip()
+    text = value.decode(errors="replace") if isinstance(value, bytes) else str(value).strip()
+    if text in MISSING:
+        return ""
+    if printed := re.fullmatch(r"(\d+)\.0+|b'([^'\\]*)'", text):
+        text = printed[1] or printed[2] or ""
+    return text.encode(errors="replace").decode()  # half a character cannot be written anywhere
 
 
 def wrapper_of(rows: Iterable[PairRow]) -> str:

@@ -7,6 +7,7 @@ standard deviation over seeds.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -190,6 +191,7 @@ def grid(
     count: int, wide: int, size: tuple[float, float] | None = None, share: bool = True
 ) -> tuple[Figure, list[Any]]:
     """(a figure, its panels), without pyplot, so that no window system and no global state are touched."""
+    os.environ["MPLBACKEND"] = "agg"  # figures are files; a notebook's, inherited, may not be installed here
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

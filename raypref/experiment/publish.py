@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,23 +59,23 @@ def publish(store: Store, track: Any | None = None) -> None:
         track.artifacts(folder / "adapters", "adapters")
 
 
-def publish_judgements(folder: Path, track: Any, made: Collection[str]) -> None:
+def publish_judgements(folder: Path, track: Any) -> None:
     """Track all judgements of a policy as one artifact, `judgements.json`, by judge.
 
-    Win rates and reward scores by the judges in `made` become metrics, each judgement at a step of its own.
+    Win rates and reward scores become metrics, each judgement at a step of its own.
     """
     judgements = {path.stem: checkpoint.read_json(path) for path in sorted((folder / "judgements").glob("*.json"))}
     if not judgements:
         return
     checkpoint.write_json(folder / "judgements.json", judgements)
-    for judge in made:
+    for judge, judgement in judgements.items():
         values = {}
-        for section in judgements[judge]["sections"]:
+        for section in judgement["sections"]:
             where = f"{judge}/{'unseen ' * section['unseen']}{section['axis'] or ALL}"
             for key in ("win_rate", "difference"):
                 if section.get(key) is not None:
                     values[metric_name(f"{key}/{where}")] = float(section[key])
-        track.metrics(values, step=1 + max(map(track.last_step, values), default=-1))
+        track.metrics(values, step=judgement.get("step", 0))  # earlier versions did not count
     track.artifact(folder / "judgements.json")
 
 
