@@ -10,6 +10,7 @@ ALGORITHMS: dict[str, str] = {
     "fl_target": "raypref.algorithms.fedavg:FLTarget",
     "fedbiscuit": "raypref.algorithms.fedbiscuit:FedBiscuit",
     "soft_fl": "raypref.algorithms.soft_fl:SoftFL",
+    "fedprox": "raypref.algorithms.fedprox:FedProx",
     "fedgd": "raypref.algorithms.fedgd:FedGD",
     "fedgd_target": "raypref.algorithms.fedgd:FedGDTarget",
     "feddpo": "raypref.algorithms.fedavg:FedDPO",
