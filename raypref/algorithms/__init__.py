@@ -11,6 +11,7 @@ ALGORITHMS: dict[str, str] = {
     "fedbiscuit": "raypref.algorithms.fedbiscuit:FedBiscuit",
     "soft_fl": "raypref.algorithms.soft_fl:SoftFL",
     "fedprox": "raypref.algorithms.fedprox:FedProx",
+    "scaffold": "raypref.algorithms.scaffold:Scaffold",
     "fedgd": "raypref.algorithms.fedgd:FedGD",
     "fedgd_target": "raypref.algorithms.fedgd:FedGDTarget",
     "feddpo": "raypref.algorithms.fedavg:FedDPO",

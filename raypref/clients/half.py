@@ -86,6 +86,6 @@ class ClientHalf:
         return [{} for _ in self.start.clients]
 
     @classmethod
-    def reports(cls, config: RunConfig) -> Mapping[str, tuple[int, ...]]:
-        """Name -> shape of one client's float32 part of `report`, for forecasts."""
+    def reports(cls, config: RunConfig, layout: Layout) -> Mapping[str, tuple[int, ...]]:
+        """Name -> shape of one client's float32 part of `report`, for forecasts. layout: of a narrower row, maybe."""
         return {}

@@ -92,7 +92,7 @@ class CountingClients(Pool):
         match work:
             case Train():
                 n, steps = len(work.clients), self.config.federation.local_steps
-                reports = self.half.reports(self.config)
+                reports = self.half.reports(self.config, self.layout)
                 statistics = {name: np.ones((n, *shape), np.float32) for name, shape in reports.items()}
                 rows = torch.from_numpy(work.rows)
                 start = Start(work.clients, rows, work.message, work.kept, self.layout, steps)
