@@ -12,6 +12,7 @@ ALGORITHMS: dict[str, str] = {
     "soft_fl": "raypref.algorithms.soft_fl:SoftFL",
     "fedprox": "raypref.algorithms.fedprox:FedProx",
     "scaffold": "raypref.algorithms.scaffold:Scaffold",
+    "ditto": "raypref.algorithms.ditto:Ditto",
     "fedgd": "raypref.algorithms.fedgd:FedGD",
     "fedgd_target": "raypref.algorithms.fedgd:FedGDTarget",
     "feddpo": "raypref.algorithms.fedavg:FedDPO",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from raypref.clients.kept import Arrays
     from raypref.config import RunConfig
-    from raypref.objectives.base import Batch, Loss
+    from raypref.objectives.base import Batch, Loss, Objective
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,15 @@ class Start:
     layout: Layout
     steps: int
     """τ"""
+    objective: Objective
+    """What the rows are trained on. In a forecast the bare class, which reads nothing."""
 
 
 class ClientHalf:
     """One stretch of n clients; everything that it does is stacked, n first."""
+
+    passes: ClassVar[int] = 1
+    """Times that the objective is read in a step, for forecasts."""
 
     def __init__(self, config: RunConfig, start: Start) -> None:
         self.config, self.start = config, start
@@ -80,6 +85,10 @@ class ClientHalf:
     def report(self) -> dict[str, np.ndarray]:
         """What each client sends to the server beside its row, n first, after the last step."""
         return {}
+
+    def personal(self, rows: Tensor) -> Tensor:
+        """[n, D] what each client judges by and is personalized from, given the rows [n, …] that it was sent."""
+        return rows
 
     def keep(self) -> list[Arrays]:
         """[n] what each client keeps for its next round, {} for nothing new."""

@@ -19,6 +19,7 @@ from raypref.clients.half import Message
 from raypref.clients.kept import Kept
 from raypref.clients.protocol import Placement, Trained, Usage
 from raypref.clients.work import (
+    Compose,
     Evaluate,
     Hold,
     Personalize,
@@ -126,6 +127,12 @@ class Pool(ABC):
             trained.statistics,
             kept.updated(chosen, trained.kept),
         )
+
+    def compose(self, clients: Sequence[int] | np.ndarray, rows: Tensor, kept: Kept) -> Tensor:
+        chosen = np.asarray(clients, dtype=np.int64)
+        matrix = (rows.expand(len(chosen), -1) if rows.dim() == 1 else rows).numpy()
+        at, parts = self._each(chosen, lambda members, i: Compose(members, matrix[i], kept.of(members)))
+        return torch.from_numpy(_together(at, [{"rows": part} for part in parts])["rows"])
 
     def train_pooled(
         self, pools: Sequence[np.ndarray], rows: Tensor, moments: Tensor, begin: int, end: int

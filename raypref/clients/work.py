@@ -41,6 +41,17 @@ class Train(Work):
 
 
 @dataclass(frozen=True)
+class Compose(Work):
+    """The row of each client, made of what all are sent and what it keeps -> float32 [n, D]."""
+
+    method: ClassVar[str] = "compose"
+    clients: np.ndarray
+    rows: np.ndarray
+    """float32 [n, …] as in `Train`."""
+    kept: Sequence[Arrays]
+
+
+@dataclass(frozen=True)
 class TrainPooled(Work):
     """Steps `begin` to `end` of R · τ of virtual clients -> `PooledStack`."""
 

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from raypref.clients.half import ClientHalf, Message, Start
 from raypref.clients.work import (
+    Compose,
     Evaluate,
     Hold,
     Personalize,
@@ -77,11 +78,18 @@ class Worker:
         """τ steps with a fresh AdamW, and what the algorithm does at its clients."""
         config, steps = self.config, self.config.federation.local_steps
         rows = self.reader.tensor(work.rows)
-        start = Start(work.clients, rows, work.message, work.kept, self.layout, steps)
+        start = Start(work.clients, rows, work.message, work.kept, self.layout, steps, self.objective)
         stretch = Stretch("train", work.round, steps, config.optim.learning_rate)
         local = LocalTraining(self, work.clients, rows, stretch, self.half(config, start))
         loss = local.advance(steps)
         return TrainedStack(local.result(), loss, local.parts(), local.half.report(), local.half.keep())
+
+    @torch.no_grad()
+    def compose(self, work: Compose) -> np.ndarray:
+        """The row of each client, made of what it was sent and what it keeps."""
+        rows = self.reader.tensor(work.rows)
+        start = Start(work.clients, rows, Message(), work.kept, self.layout, 0, self.objective)
+        return self.half(self.config, start).personal(rows).cpu().numpy()
 
     def train_pooled(self, work: TrainPooled, share: Share | None = None) -> PooledStack:
         """Steps `begin` to `end` of R · τ; several processes that train together have a share of every batch each."""
@@ -187,7 +195,10 @@ class LocalTraining:
         self.folds = worker.reader.folds(self.clients, "train")
         self.rows = rows.clone().requires_grad_()
         self.half = half or ClientHalf(
-            config, Start(np.asarray(clients), rows, Message(), [{}] * len(rows), worker.layout, stretch.steps)
+            config,
+            Start(
+                np.asarray(clients), rows, Message(), [{}] * len(rows), worker.layout, stretch.steps, worker.objective
+            ),
         )
         self.optimizer = torch.optim.AdamW(
             [self.rows], lr=stretch.rate, betas=config.optim.betas, weight_decay=config.optim.weight_decay

@@ -24,6 +24,7 @@ from raypref.clients.pool import Inputs, Pool
 from raypref.clients.protocol import Usage
 from raypref.clients.seen import parted
 from raypref.clients.work import (
+    Compose,
     Evaluate,
     Personalize,
     Personalized,
@@ -37,6 +38,7 @@ from raypref.clients.work import (
 from raypref.clients.worker import EVALUATED, LocalTraining, Stretch, Worker
 from raypref.config import registry
 from raypref.models.layout import Layout, Segment, initial_row
+from raypref.objectives.base import Objective
 from raypref.objectives.choice import metrics
 from raypref.tools import checkpoint
 
@@ -82,6 +84,7 @@ class CountingClients(Pool):
         super().__init__(inputs)
         self.data, self.costs, self.seconds = inputs.data, costs, 0.0
         self.half: type[ClientHalf] = registry.algorithm(self.config.algorithm).client
+        self.objective = Objective(self.config, None)  # which starts from a row of this layout and reads nothing
 
     def start(self) -> Tensor:
         """A row of this layout, which is no real base's: what a run starts from would not fit it."""
@@ -95,9 +98,12 @@ class CountingClients(Pool):
                 reports = self.half.reports(self.config, self.layout)
                 statistics = {name: np.ones((n, *shape), np.float32) for name, shape in reports.items()}
                 rows = torch.from_numpy(work.rows)
-                start = Start(work.clients, rows, work.message, work.kept, self.layout, steps)
+                start = Start(work.clients, rows, work.message, work.kept, self.layout, steps, self.objective)
                 kept = self.half(self.config, start).keep()  # as untrained as the rows
-                return worker, n * steps * self.costs.step, TrainedStack(work.rows, np.zeros(n), {}, statistics, kept)
+                seconds = n * steps * self.half.passes * self.costs.step
+                return worker, seconds, TrainedStack(work.rows, np.zeros(n), {}, statistics, kept)
+            case Compose():
+                return worker, 0.0, np.zeros((len(work.clients), self.layout.width), np.float32)
             case TrainPooled():
                 n = len(work.clients)
                 pooled = PooledStack(work.rows, work.moments, np.zeros(n))

@@ -51,6 +51,10 @@ class Batch(NamedTuple):
             slots[i, : len(part)] = torch.from_numpy(part % 2)
         return slots
 
+    def afresh(self) -> Batch:
+        """The same batch for another pass at other rows, with the same dropout masks and draws."""
+        return self._replace(dropout=self.dropout and self.dropout.afresh())
+
     def draw(self, what: str, shape: Sequence[int], fill: Callable[[Tensor, Any], Tensor]) -> Tensor:
         """[n, *shape] noise, each client's own whoever shares the pass. fill: (tensor, generator) -> the tensor,
         filled."""

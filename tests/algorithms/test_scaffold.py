@@ -25,7 +25,7 @@ def test_two_steps_of_sgd_by_hand():
     x, b = torch.tensor([[1.0], [1.0]]), torch.tensor([[3.0], [0.0]])
     kept = [{}, {"c": np.array([1.0], np.float32)}]
     message = Message(shared={"c": np.array([2.0], np.float32)})
-    half = ScaffoldHalf(config("scaffold"), Start(np.array([0, 1]), x, message, kept, Rule.layout, 2))
+    half = ScaffoldHalf(config("scaffold"), Start(np.array([0, 1]), x, message, kept, Rule.layout, 2, None))
     y = x
     for _ in range(2):
         y = y - 0.1 * half.gradient(y - b)
