@@ -13,6 +13,7 @@ ALGORITHMS: dict[str, str] = {
     "fedprox": "raypref.algorithms.fedprox:FedProx",
     "scaffold": "raypref.algorithms.scaffold:Scaffold",
     "ditto": "raypref.algorithms.ditto:Ditto",
+    "fedrep": "raypref.algorithms.fedrep:FedRep",
     "fedgd": "raypref.algorithms.fedgd:FedGD",
     "fedgd_target": "raypref.algorithms.fedgd:FedGDTarget",
     "feddpo": "raypref.algorithms.fedavg:FedDPO",

@@ -58,6 +58,8 @@ class Start:
     """τ"""
     objective: Objective
     """What the rows are trained on. In a forecast the bare class, which reads nothing."""
+    alone: bool = False
+    """Whether only what is the clients' own is trained, and the rows stay as they were sent."""
 
 
 class ClientHalf:
@@ -74,12 +76,17 @@ class ClientHalf:
         [tensor], "lr": …}."""
         return []
 
+    def model(self, rows: Tensor, step: int) -> Tensor:
+        """[n, D] where the objective is read in a step, counted from 0, given the rows [n, …] as they are by then. What
+        has no part in it (or is detached) is left as it is in that step, also by AdamW's momentum."""
+        return rows
+
     def loss(self, rows: Tensor, batch: Batch, loss: Loss) -> Loss:
         """The loss of a step, given the objective's: with further parts, or with others in their place."""
         return loss
 
     def gradient(self, gradient: Tensor) -> Tensor:
-        """The gradient [n, D] that AdamW is given, given the loss's own."""
+        """The gradient of the rows that AdamW is given, given the loss's own."""
         return gradient
 
     def report(self) -> dict[str, np.ndarray]:
@@ -93,6 +100,17 @@ class ClientHalf:
     def keep(self) -> list[Arrays]:
         """[n] what each client keeps for its next round, {} for nothing new."""
         return [{} for _ in self.start.clients]
+
+    @classmethod
+    def fit_steps(cls, config: RunConfig) -> int:
+        """Steps in which a client that keeps nothing yet trains what is its own alone, before it is judged or
+        personalized; 0 where there is no such part."""
+        return 0
+
+    @classmethod
+    def context_marks(cls, config: RunConfig) -> tuple[int, ...]:
+        """Numbers of a client's choices to which that is done, for the accuracy by how many there are."""
+        return ()
 
     @classmethod
     def reports(cls, config: RunConfig, layout: Layout) -> Mapping[str, tuple[int, ...]]:

@@ -185,10 +185,13 @@ class Pool(ABC):
         at, results = self._each(np.asarray(clients, dtype=np.int64), lambda members, i: Posteriors(members, matrix[i]))
         return _together(at, results)
 
-    def personalize(self, clients: Sequence[int] | np.ndarray, rows: Tensor) -> Personalized:
-        """Local fine-tuning of each from its row [n, D], read at the marks."""
+    def personalize(
+        self, clients: Sequence[int] | np.ndarray, rows: Tensor, shared: Tensor | None = None
+    ) -> Personalized:
+        """Local fine-tuning of each from its row [n, D], read at the marks. shared: see `Personalize`."""
         chosen, matrix = np.asarray(clients, dtype=np.int64), rows.numpy()
-        at, results = self._each(chosen, lambda members, i: Personalize(members, matrix[i]))
+        same = None if shared is None else shared.numpy()
+        at, results = self._each(chosen, lambda members, i: Personalize(members, matrix[i], same))
         return _personalized(chosen, at, results)
 
     def stacks(self) -> list[np.ndarray]:

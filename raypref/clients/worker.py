@@ -16,6 +16,7 @@ import torch.distributed
 from torch import Tensor
 
 from raypref.clients.half import ClientHalf, Message, Start
+from raypref.clients.kept import Arrays
 from raypref.clients.work import (
     Compose,
     Evaluate,
@@ -34,7 +35,7 @@ from raypref.config import RunConfig, UserError, registry
 from raypref.data.encode import EncodedClient, EncodedFold
 from raypref.models.reader import Reader
 from raypref.models.selector import Dropout, load_selector
-from raypref.objectives.base import Batch, Objective
+from raypref.objectives.base import Batch, Objective, context_pairs
 from raypref.objectives.choice import metrics, pair_margins
 from raypref.tools.rng import stream, torch_stream
 
@@ -84,12 +85,32 @@ class Worker:
         loss = local.advance(steps)
         return TrainedStack(local.result(), loss, local.parts(), local.half.report(), local.half.keep())
 
-    @torch.no_grad()
     def compose(self, work: Compose) -> np.ndarray:
-        """The row of each client, made of what it was sent and what it keeps."""
-        rows = self.reader.tensor(work.rows)
-        start = Start(work.clients, rows, Message(), work.kept, self.layout, 0, self.objective)
-        return self.half(self.config, start).personal(rows).cpu().numpy()
+        return self.composed(work.clients, self.reader.tensor(work.rows), work.kept).cpu().numpy()
+
+    def composed(self, clients: np.ndarray, rows: Tensor, kept: Sequence[Arrays], context: int = 0) -> Tensor:
+        """[n, D] the row of each client, made of what it was sent and what it keeps. One that keeps nothing first fits
+        what is its own to `context` of its training pairs (0: all)."""
+        config, steps = self.config, self.half.fit_steps(self.config)
+        start = Start(clients, rows, Message(), kept, self.layout, 0, self.objective)
+        out = self.half(config, start).personal(rows)
+        if new := [i for i, arrays in enumerate(kept) if not arrays] if steps else []:
+            who, sent = clients[new], rows[new]
+            start = Start(who, sent, Message(), [{}] * len(new), self.layout, steps, self.objective, alone=True)
+            stretch = Stretch("fit", 0, steps, config.optim.learning_rate, context=context)
+            local = LocalTraining(self, who.tolist(), sent, stretch, self.half(config, start))
+            local.advance(steps)
+            out[new] = local.half.personal(local.rows.detach())
+        return out
+
+    def by_context(self, clients: np.ndarray, shared: np.ndarray) -> dict[str, np.ndarray]:
+        """`context_accuracy` [n, sizes] on the test fold of clients that know nothing but what all share, and fit what
+        is their own to so many of their training pairs."""
+        rows, accuracies = self.reader.tensor(shared).expand(len(clients), -1), []
+        for size in self.half.context_marks(self.config):
+            fitted = self.composed(clients, rows, [{}] * len(clients), size)
+            accuracies.append(measured([m.cpu() for m in self.order_margins(fitted, clients, "test")])["accuracy"])
+        return {"context_accuracy": np.stack(accuracies, axis=1)} if accuracies else {}
 
     def train_pooled(self, work: TrainPooled, share: Share | None = None) -> PooledStack:
         """Steps `begin` to `end` of R · τ; several processes that train together have a share of every batch each."""
@@ -123,6 +144,8 @@ class Worker:
         rows = self.reader.tensor(work.rows)
         with torch.no_grad():
             probes = self.objective.probe(rows, clients)
+        if work.shared is not None and "context_accuracy" not in probes:
+            probes |= self.by_context(clients, work.shared)
         rate = config.personalization.learning_rate or config.optim.learning_rate
         local = LocalTraining(self, clients, rows, Stretch("personalize", 0, marks[-1], rate))
         measures: dict[str, list[dict[str, np.ndarray]]] = {fold: [] for fold in EVALUATED}
@@ -181,6 +204,8 @@ class Stretch:
     rate: float
     """Learning rate."""
     share: Share | None = None
+    context: int = 0
+    """How many of a client's training pairs are known in it; 0: all."""
 
 
 class LocalTraining:
@@ -207,15 +232,7 @@ class LocalTraining:
         for group in self.half.trained():
             self.optimizer.add_param_group(group)
             self.trained += group["params"]
-        self.batches = [
-            comparisons(
-                f.pairs,
-                config.optim.batch_size,
-                stretch.steps,
-                stream(config.seed, stretch.purpose, stretch.round, c),
-            )
-            for f, c in zip(self.folds, self.clients, strict=True)
-        ]
+        self.batches = [self._drawn(f.pairs, c) for f, c in zip(self.folds, self.clients, strict=True)]
         self.steps_parts: list[dict[str, Tensor]] = []
         """A step each: the parts of which the loss is the sum, [n]."""
 
@@ -227,17 +244,19 @@ class LocalTraining:
             whole = [b[self.step] for b in self.batches]
             drawn = [b[share.rank :: share.world] for b in whole] if share else whole
             batch = self.batch(drawn)
-            parts = self.half.loss(self.rows, batch, self.worker.objective.loss(self.rows, batch)).by_client()
+            read = self.worker.objective.loss(self.half.model(self.rows, self.step), batch)
+            parts = self.half.loss(self.rows, batch, read).by_client()
             loss = torch.stack(list(parts.values())).sum(0)
             if share:  # this part's share of each whole batch's mean
                 loss = loss * torch.tensor([len(d) / len(b) for d, b in zip(drawn, whole, strict=True)]).to(loss)
             # The sum over clients: d(sum)/d(row i) is client i's own gradient.
-            gradients = torch.autograd.grad(loss.sum(), self.trained)
+            gradients = torch.autograd.grad(loss.sum(), self.trained, allow_unused=True)
             for tensor, gradient in zip(self.trained, gradients, strict=True):
                 tensor.grad = gradient
             if share:
                 torch.distributed.all_reduce(self.rows.grad)
-            self.rows.grad = self.half.gradient(gradients[0])
+            if gradients[0] is not None:
+                self.rows.grad = self.half.gradient(gradients[0])
             self.optimizer.step()
             total += loss.detach()
             self.steps_parts.append({name: part.detach() for name, part in parts.items()})
@@ -276,6 +295,14 @@ class LocalTraining:
     def result(self) -> np.ndarray:
         """float32 [n, D]"""
         return self.rows.detach().cpu().numpy()
+
+    def _drawn(self, pairs: int, client: int) -> np.ndarray:
+        """A client's batches of the whole stretch: int64 [steps, b] comparisons."""
+        config, stretch = self.worker.config, self.stretch
+        known = context_pairs(config.seed, client, pairs, stretch.context)
+        draw = stream(config.seed, stretch.purpose, stretch.round, client)
+        drawn = comparisons(len(known), config.optim.batch_size, stretch.steps, draw)
+        return 2 * known[drawn // 2] + drawn % 2
 
     def _dropout(self, parts: Sequence[np.ndarray]) -> Dropout | None:
         config, stretch = self.worker.config, self.stretch
