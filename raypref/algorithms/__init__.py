@@ -14,6 +14,7 @@ ALGORITHMS: dict[str, str] = {
     "scaffold": "raypref.algorithms.scaffold:Scaffold",
     "ditto": "raypref.algorithms.ditto:Ditto",
     "fedrep": "raypref.algorithms.fedrep:FedRep",
+    "lore": "raypref.algorithms.lore:LoRe",
     "fedgd": "raypref.algorithms.fedgd:FedGD",
     "fedgd_target": "raypref.algorithms.fedgd:FedGDTarget",
     "feddpo": "raypref.algorithms.fedavg:FedDPO",

@@ -93,6 +93,10 @@ class ClientHalf:
         """What each client sends to the server beside its row, n first, after the last step."""
         return {}
 
+    def result(self, rows: Tensor) -> Tensor:
+        """[n, …] what goes back to the server, given the rows after the last step."""
+        return rows
+
     def personal(self, rows: Tensor) -> Tensor:
         """[n, D] what each client judges by and is personalized from, given the rows [n, …] that it was sent."""
         return rows

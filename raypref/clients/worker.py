@@ -293,8 +293,8 @@ class LocalTraining:
         return torch.stack([state["exp_avg"], state["exp_avg_sq"]], dim=1).cpu().numpy()
 
     def result(self) -> np.ndarray:
-        """float32 [n, D]"""
-        return self.rows.detach().cpu().numpy()
+        """float32 [n, …] what goes back: the rows, where an algorithm's half says nothing else."""
+        return self.half.result(self.rows.detach()).cpu().numpy()
 
     def _drawn(self, pairs: int, client: int) -> np.ndarray:
         """A client's batches of the whole stretch: int64 [steps, b] comparisons."""

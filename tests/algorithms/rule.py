@@ -35,7 +35,7 @@ class Rule:
         return Trained(cohort, moved, self.sizes[cohort], np.zeros(len(cohort)))
 
     def compose(self, clients, rows, kept):
-        """Nobody keeps anything."""
+        """Nobody keeps anything, nor makes anything of what it is sent."""
         return rows.expand(len(clients), -1) if rows.dim() == 1 else rows
 
     def evaluate(self, rows, fold):
