@@ -39,6 +39,8 @@ class FedRepConfig:
     head: float = setting(0.5, above=0, below=1)
     """Share of the τ local steps that train the head; they come first, the others train the body (the paper: 10 epochs
     of the head, then 1 to 5 of the body)."""
+    fit_steps: int = setting(10, least=1)
+    """Local steps in which a client that has no head yet trains one alone, before it is judged or personalized."""
 
 
 def head_of(config: RunConfig, layout: Layout) -> Tensor:
@@ -59,6 +61,10 @@ class FedRepHalf(FittedHalf):
         share = config.of(FedRepConfig).head
         self.first = start.steps if start.alone else min(start.steps - 1, max(1, round(share * start.steps)))
         """Steps of the head."""
+
+    @classmethod
+    def fit_steps(cls, config: RunConfig) -> int:
+        return config.of(FedRepConfig).fit_steps
 
     def trained(self) -> list[dict[str, Any]]:
         return [{"params": [self.head]}]

@@ -7,7 +7,7 @@ and to a few choices only, for the accuracy by how many there are.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from raypref.clients.half import ClientHalf
 from raypref.config.fields import setting
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 class FitConfig:
     """Methods that keep a part of the model at each client (FedRep, LoRe)."""
 
-    steps: int = setting(20, least=1)
-    """Local steps in which a client that has no such part yet fits it alone, before it is judged or personalized."""
     context_marks: tuple[int, ...] = setting((1, 2, 4, 8, 16, 64), part="shown", least=1)
     """Read-outs before any local step with that part fitted to so many of the client's training pairs only (all, where
     it has fewer). An objective with a latent z has marks of its own."""
@@ -36,9 +34,7 @@ class FitConfig:
 class FittedHalf(ClientHalf):
     """A half with a part of each client's own, by the section `fit`."""
 
-    @classmethod
-    def fit_steps(cls, config: RunConfig) -> int:
-        return config.of(FitConfig).steps
+    fits: ClassVar[bool] = True
 
     @classmethod
     def context_marks(cls, config: RunConfig) -> tuple[int, ...]:

@@ -12,9 +12,11 @@ mixture is moved by Δ. Whoever sees both bases can read the ratios of w off the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
 
 from raypref.algorithms.base import Algorithm, Metrics, State, loss_metrics
 from raypref.algorithms.fedavg import check_cohort, uniform_cohort
@@ -41,7 +43,7 @@ class LoReConfig:
     B: int = setting(4, least=1)
     """Rewards in the basis; 1 is FedAvg."""
     learning_rate: float = setting(0.1, above=0)
-    """Of a person's weights, before the softmax; they have B parameters and few steps."""
+    """Of a person's weights, before the softmax: they are few, and at the rows' rate would hardly move in a round."""
     spread: float = setting(0.01, above=0)
     """Standard deviation, around the one start, of each parameter of the B rows that the basis starts from."""
 
@@ -56,7 +58,7 @@ class LoReHalf(FittedHalf):
         """[n, B, D]"""
         a = torch.stack([torch.tensor(arrays["a"]) if arrays else torch.zeros(B) for arrays in start.kept])
         self.a = a.to(start.rows).requires_grad_()
-        """[n, B] w = softmax(a); equal weights at a client's first round, and alone."""
+        """[n, B] w = softmax(a); equal weights at a client's first round."""
         self.first = self.w.detach()
         self.begun = self.mixed(self.first)
         self.row = self.begun.clone().requires_grad_()
@@ -71,12 +73,11 @@ class LoReHalf(FittedHalf):
         return torch.bmm(w[:, None], self.V)[:, 0]
 
     def trained(self) -> list[dict[str, Any]]:
-        weights = {"params": [self.a], "lr": self.config.of(LoReConfig).learning_rate}
-        return [weights] if self.start.alone else [weights, {"params": [self.row]}]
+        return [{"params": [self.a], "lr": self.config.of(LoReConfig).learning_rate}, {"params": [self.row]}]
 
     def model(self, rows: Tensor, step: int) -> Tensor:
         """Σ_b w_b V_b with V as it was sent, and as far from it as the row has moved."""
-        return self.mixed(self.w) if self.start.alone else self.row + self.mixed(self.w - self.first)
+        return self.row + self.mixed(self.w - self.first)
 
     def result(self, rows: Tensor) -> Tensor:
         """V_b + k_b (row - row at the start) with k_b = w_b / ‖w‖²."""
@@ -87,8 +88,40 @@ class LoReHalf(FittedHalf):
     def personal(self, rows: Tensor) -> Tensor:
         return self.mixed(self.w.detach())
 
+    @torch.no_grad()
+    def fitted(self, known: Sequence[Sequence[np.ndarray]]) -> list[Tensor]:
+        """With weights that are fitted to these pairs, given the margins of each V_b, read once. Of a linear head the
+        mixture's margins are the mixture of theirs, to which `simplex_fit` is exact; of LoRA about so."""
+        weights = torch.empty(len(known), *self.a.shape)
+        for i, (c, V) in enumerate(zip(self.start.clients.tolist(), self.V, strict=True)):
+            margins = torch.stack(self.start.objective.order_margins(V, [c] * len(V), "train")).mean(-1)
+            for j, pairs in enumerate(known):
+                weights[j, i] = simplex_fit(margins[:, pairs[i]])
+        return [self.mixed(w.to(self.V)) for w in weights]
+
+    @classmethod
+    def fit_rows(cls, config: RunConfig) -> int:
+        return config.of(LoReConfig).B
+
     def keep(self) -> list[Arrays]:
         return [{"a": a} for a in self.a.detach().cpu().numpy()]
+
+
+def simplex_fit(margins: Tensor) -> Tensor:
+    """argmin_w of the mean of -log σ(Σ_b w_b M_b) over the simplex, the paper's fit for a new person: margins [B, N] of
+    N pairs under each reward -> w [B]. By L-BFGS on logits, from equal weights."""
+    M, a = margins.detach().cpu().double(), torch.zeros(len(margins), dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS([a], max_iter=100, line_search_fn="strong_wolfe")
+
+    def loss() -> Tensor:
+        optimizer.zero_grad()
+        value = -torch.nn.functional.logsigmoid(torch.softmax(a, 0) @ M).mean()
+        value.backward()
+        return value
+
+    with torch.enable_grad():
+        optimizer.step(loss)
+    return torch.softmax(a.detach(), 0).float()
 
 
 @dataclass(frozen=True)
@@ -98,7 +131,7 @@ class LoReState(State):
 
 
 class LoRe(Algorithm):
-    """LoRe: a basis of B rewards for all, and each client's own weights over them (Bose et al., 2025; here federated).
+    """LoRe: a basis of B rewards for all, each client's own weights over them (Bose et al., 2025; here federated).
 
     Clients that never took part fit their B weights to their training choices alone.
     """

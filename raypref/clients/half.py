@@ -59,7 +59,7 @@ class Start:
     objective: Objective
     """What the rows are trained on. In a forecast the bare class, which reads nothing."""
     alone: bool = False
-    """Whether only what is the clients' own is trained, and the rows stay as they were sent."""
+    """Whether what is the clients' own is fitted alone, and the rows stay as they were sent."""
 
 
 class ClientHalf:
@@ -67,6 +67,9 @@ class ClientHalf:
 
     passes: ClassVar[int] = 1
     """Times that the objective is read in a step, for forecasts."""
+    fits: ClassVar[bool] = False
+    """Whether clients have a part of their own that can be fitted alone, by `fit_steps` local steps or at once by
+    `fitted`: where they keep none yet, and to a few of their choices."""
 
     def __init__(self, config: RunConfig, start: Start) -> None:
         self.config, self.start = config, start
@@ -93,6 +96,11 @@ class ClientHalf:
         """What each client sends to the server beside its row, n first, after the last step."""
         return {}
 
+    def fitted(self, known: Sequence[Sequence[np.ndarray]]) -> list[Tensor]:
+        """[n, D] a set: what clients judge by whose own part is fitted to these of their training pairs alone. known:
+        of each set, which pairs of each client."""
+        raise NotImplementedError
+
     def result(self, rows: Tensor) -> Tensor:
         """[n, …] what goes back to the server, given the rows after the last step."""
         return rows
@@ -107,13 +115,17 @@ class ClientHalf:
 
     @classmethod
     def fit_steps(cls, config: RunConfig) -> int:
-        """Steps in which a client that keeps nothing yet trains what is its own alone, before it is judged or
-        personalized; 0 where there is no such part."""
+        """Local steps that fit a client's own part alone; 0: `fitted` does."""
+        return 0
+
+    @classmethod
+    def fit_rows(cls, config: RunConfig) -> int:
+        """Rows that `fitted` reads a client's training pairs with, for forecasts."""
         return 0
 
     @classmethod
     def context_marks(cls, config: RunConfig) -> tuple[int, ...]:
-        """Numbers of a client's choices to which that is done, for the accuracy by how many there are."""
+        """Numbers of a client's choices that its own part is fitted to, for the accuracy by how many there are."""
         return ()
 
     @classmethod

@@ -88,29 +88,39 @@ class Worker:
     def compose(self, work: Compose) -> np.ndarray:
         return self.composed(work.clients, self.reader.tensor(work.rows), work.kept).cpu().numpy()
 
-    def composed(self, clients: np.ndarray, rows: Tensor, kept: Sequence[Arrays], context: int = 0) -> Tensor:
-        """[n, D] the row of each client, made of what it was sent and what it keeps. One that keeps nothing first fits
-        what is its own to `context` of its training pairs (0: all)."""
-        config, steps = self.config, self.half.fit_steps(self.config)
+    def composed(self, clients: np.ndarray, rows: Tensor, kept: Sequence[Arrays]) -> Tensor:
+        """[n, D] the row of each client, made of what it was sent and what it keeps; one that keeps nothing first fits
+        what is its own to its training pairs."""
         start = Start(clients, rows, Message(), kept, self.layout, 0, self.objective)
-        out = self.half(config, start).personal(rows)
-        if new := [i for i, arrays in enumerate(kept) if not arrays] if steps else []:
-            who, sent = clients[new], rows[new]
-            start = Start(who, sent, Message(), [{}] * len(new), self.layout, steps, self.objective, alone=True)
-            stretch = Stretch("fit", 0, steps, config.optim.learning_rate, context=context)
-            local = LocalTraining(self, who.tolist(), sent, stretch, self.half(config, start))
+        out = self.half(self.config, start).personal(rows)
+        if new := [i for i, arrays in enumerate(kept) if not arrays] if self.half.fits else []:
+            (out[new],) = self.fitted(clients[new], rows[new], [0])
+        return out
+
+    def fitted(self, clients: np.ndarray, rows: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+        """[n, D] a size: the rows of clients that keep nothing, with what is their own fitted to so many of their
+        training pairs (0: all)."""
+        config, steps = self.config, self.half.fit_steps(self.config)
+        start = Start(clients, rows, Message(), [{}] * len(clients), self.layout, steps, self.objective, alone=True)
+        if not steps:
+            folds = list(zip(clients.tolist(), self.reader.folds(clients, "train"), strict=True))
+            known = [[context_pairs(config.seed, c, fold.pairs, size) for c, fold in folds] for size in sizes]
+            return self.half(config, start).fitted(known)
+        out = []
+        for size in sizes:
+            stretch = Stretch("fit", 0, steps, config.optim.learning_rate, context=size)
+            local = LocalTraining(self, clients.tolist(), rows, stretch, self.half(config, start))
             local.advance(steps)
-            out[new] = local.half.personal(local.rows.detach())
+            out.append(local.half.personal(local.rows.detach()))
         return out
 
     def by_context(self, clients: np.ndarray, shared: np.ndarray) -> dict[str, np.ndarray]:
         """`context_accuracy` [n, sizes] on the test fold of clients that know nothing but what all share, and fit what
         is their own to so many of their training pairs."""
-        rows, accuracies = self.reader.tensor(shared).expand(len(clients), -1), []
-        for size in self.half.context_marks(self.config):
-            fitted = self.composed(clients, rows, [{}] * len(clients), size)
-            accuracies.append(measured([m.cpu() for m in self.order_margins(fitted, clients, "test")])["accuracy"])
-        return {"context_accuracy": np.stack(accuracies, axis=1)} if accuracies else {}
+        rows = self.reader.tensor(shared).expand(len(clients), -1)
+        fitted = self.fitted(clients, rows, self.half.context_marks(self.config))
+        margins = [[m.cpu() for m in self.order_margins(each, clients, "test")] for each in fitted]
+        return {"context_accuracy": np.stack([measured(m)["accuracy"] for m in margins], axis=1)} if margins else {}
 
     def train_pooled(self, work: TrainPooled, share: Share | None = None) -> PooledStack:
         """Steps `begin` to `end` of R · τ; several processes that train together have a share of every batch each."""

@@ -103,9 +103,8 @@ class CountingClients(Pool):
                 seconds = n * steps * self.half.passes * self.costs.step
                 return worker, seconds, TrainedStack(work.rows, np.zeros(n), {}, statistics, kept)
             case Compose():
-                fitting = sum(not arrays for arrays in work.kept) * self.half.fit_steps(self.config)
-                rows = np.zeros((len(work.clients), self.layout.width), np.float32)
-                return worker, fitting * self.half.passes * self.costs.step, rows
+                new = work.clients[[not arrays for arrays in work.kept]]
+                return worker, self._fitting(new, 1), np.zeros((len(work.clients), self.layout.width), np.float32)
             case TrainPooled():
                 n = len(work.clients)
                 pooled = PooledStack(work.rows, work.moments, np.zeros(n))
@@ -117,12 +116,10 @@ class CountingClients(Pool):
             case Personalize():
                 n, marks = len(work.clients), self.config.personalization.marks
                 comparisons = len(marks) * sum(self._comparisons(work.clients, fold) for fold in EVALUATED)
-                steps = n * marks[-1]
-                if work.shared is not None:  # what is the clients' own is fitted to so many of their pairs
-                    sizes = len(self.half.context_marks(self.config))
-                    steps += n * sizes * self.half.fit_steps(self.config) * self.half.passes
-                    comparisons += sizes * self._comparisons(work.clients, "test")
-                seconds = steps * self.costs.step + comparisons * self.costs.comparison
+                seconds = n * marks[-1] * self.costs.step + comparisons * self.costs.comparison
+                if work.shared is not None and (sizes := len(self.half.context_marks(self.config))):
+                    tested = sizes * self._comparisons(work.clients, "test")
+                    seconds += self._fitting(work.clients, sizes) + tested * self.costs.comparison
                 return worker, seconds, Personalized(work.clients, work.rows, {}, [np.zeros(0)] * n, {}, {})
             case WeightNorms():
                 return worker, 0.0, {segment.name.rpartition(".")[0]: 1.0 for segment in self.layout.segments}
@@ -134,6 +131,12 @@ class CountingClients(Pool):
             busy[worker] += seconds
         self.seconds += max(busy)
         return [result for _, _, result in calls]
+
+    def _fitting(self, clients: np.ndarray, sizes: int) -> float:
+        """Seconds in which these clients fit what is their own, to so many choices of pairs."""
+        steps = len(clients) * sizes * self.half.fit_steps(self.config)
+        read = self.half.fit_rows(self.config) * self._comparisons(clients, "train")
+        return steps * self.costs.step + read * self.costs.comparison
 
     def _comparisons(self, clients: Sequence[int] | np.ndarray, fold: str) -> int:
         return sum(2 * self.data.clients[c].fold(fold).pairs for c in clients)

@@ -19,7 +19,7 @@ from tests.clients.local import training
 
 @pytest.fixture(scope="module")
 def pool(tiny):
-    chosen = {"algorithm": "fedrep", "optim.weight_decay": 0.1, "fit.steps": 3, "clients.stack": 1}
+    chosen = {"algorithm": "fedrep", "optim.weight_decay": 0.1, "fedrep.fit_steps": 3, "clients.stack": 1}
     return InProcess(experiment.prepare(override(tiny, chosen)))
 
 
@@ -51,7 +51,7 @@ def test_who_has_no_head_trains_one_alone_on_all_or_a_few_pairs(pool):
     assert torch.equal(rows[:, body(pool)], theta.expand(2, -1))
     assert (rows[0, ~body(pool)] == 0.5).all()  # as it keeps it
     assert not torch.equal(rows[1, ~body(pool)], start[~body(pool)])
-    few, every = (pool.worker.composed(np.array([3]), theta[None], [{}], size) for size in (1, 10_000))
+    few, every = pool.worker.fitted(np.array([3]), theta[None], [1, 10_000])
     assert torch.equal(every[0], rows[1]) and not torch.equal(few, every)
 
 
@@ -78,7 +78,7 @@ def test_a_row_without_a_body_is_refused():
 
 def test_a_run_sends_bodies_and_tells_accuracy_by_choices(tiny, tmp_path):
     chosen = override(
-        tiny, {"algorithm": "fedrep", "federation.rounds": 2, "fit.steps": 2, "fit.context_marks": (1, 4)}
+        tiny, {"algorithm": "fedrep", "federation.rounds": 2, "fedrep.fit_steps": 2, "fit.context_marks": (1, 4)}
     )
     result = experiment.run(chosen, tmp_path, adapters=False)
     theta = checkpoint.load(tmp_path / "state.safetensors")[0]["theta"]
