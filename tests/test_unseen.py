@@ -34,6 +34,9 @@ METHODS = {
     "fedgd": {},
     "fedbiscuit": {},
     "soft_fl": {},
+    "ditto": {},
+    "fedrep": {},
+    "lore": {},
     "cl": {},
     "multi_cl": {},
     "fl_target": {},
@@ -111,7 +114,7 @@ def test_their_data_change_no_bit_of_the_global_phase(trained, algorithm):
     again, other = global_phase(with_others(inputs))
     assert left.keys() == again.keys() and len(left) > 3
     assert all(np.array_equal(left[name], again[name]) for name in left)
-    assert (start.dim() == 2) == (algorithm in ("fedbiscuit", "soft_fl", "cl", "multi_cl"))
+    assert (start.dim() == 2) == (algorithm in ("fedbiscuit", "soft_fl", "ditto", "fedrep", "lore", "cl", "multi_cl"))
     if start.dim() == 2:
         assert len(start) == len(other) == 10
         start, other = (np.delete(rows.numpy(), away(inputs), axis=0) for rows in (start, other))

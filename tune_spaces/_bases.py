@@ -18,6 +18,8 @@ SMOKE: dict[str, object] = {
     "experts.T": 1,
     "optim.batch_size": 8,
     "personalization.marks": (0, 2, 5),
+    "fit.context_marks": (1, 4),
+    "fedrep.fit_steps": 2,
     "rlhf.rounds": 2,
     "rlhf.local_steps": 2,
     "rlhf.batch_size": 4,

@@ -95,6 +95,11 @@ class Algorithm:
         whose initialization is a row a client."""
         raise NotImplementedError
 
+    def shared(self, state: Any) -> Tensor | None:
+        """[W] what every client is sent, where clients fit what is their own to it alone, for the accuracy by the
+        number of choices; None: there is no such part."""
+        return None
+
     # --- what others may ask of a state ---
 
     @classmethod

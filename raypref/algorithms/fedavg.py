@@ -45,10 +45,10 @@ class FedAvg(Algorithm):
         # 1. Sample S_r.
         cohort = self.sample(state.round)
         # 2. Each selected client runs τ local steps from θ^(r-1).
-        returned = self.clients.train(cohort, state.theta, state.round)
+        returned = self.clients.train(cohort, state.theta, state.round, None, state.kept)
         # 3. θ^(r) = Σ_c (N_c / Σ N_c') θ_c^(r).
         theta = combine(size_weights(returned.sizes), returned.rows)
-        return FedAvgState(state.round + 1, theta), loss_metrics(returned)
+        return FedAvgState(state.round + 1, theta, kept=returned.kept), loss_metrics(returned)
 
     def sample(self, round: int) -> np.ndarray:
         """S_r, int64 [|S_r|]."""

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from raypref.config import RunConfig
+    from raypref.models.layout import Layout
 
 
 class VariationalHalf(ClientHalf):
@@ -117,7 +118,7 @@ class VariationalHalf(ClientHalf):
         ]
 
     @classmethod
-    def reports(cls, config: RunConfig) -> Mapping[str, tuple[int, ...]]:
+    def reports(cls, config: RunConfig, layout: Layout) -> Mapping[str, tuple[int, ...]]:
         d = config.of(VariationalConfig).d
         return {"mu": (d,), "variance": (d,)}
 

@@ -19,6 +19,7 @@ from raypref.clients.half import Message
 from raypref.clients.kept import Kept
 from raypref.clients.protocol import Placement, Trained, Usage
 from raypref.clients.work import (
+    Compose,
     Evaluate,
     Hold,
     Personalize,
@@ -127,6 +128,12 @@ class Pool(ABC):
             kept.updated(chosen, trained.kept),
         )
 
+    def compose(self, clients: Sequence[int] | np.ndarray, rows: Tensor, kept: Kept) -> Tensor:
+        chosen = np.asarray(clients, dtype=np.int64)
+        matrix = (rows.expand(len(chosen), -1) if rows.dim() == 1 else rows).numpy()
+        at, parts = self._each(chosen, lambda members, i: Compose(members, matrix[i], kept.of(members)))
+        return torch.from_numpy(_together(at, [{"rows": part} for part in parts])["rows"])
+
     def train_pooled(
         self, pools: Sequence[np.ndarray], rows: Tensor, moments: Tensor, begin: int, end: int
     ) -> tuple[Tensor, Tensor, np.ndarray]:
@@ -178,10 +185,13 @@ class Pool(ABC):
         at, results = self._each(np.asarray(clients, dtype=np.int64), lambda members, i: Posteriors(members, matrix[i]))
         return _together(at, results)
 
-    def personalize(self, clients: Sequence[int] | np.ndarray, rows: Tensor) -> Personalized:
-        """Local fine-tuning of each from its row [n, D], read at the marks."""
+    def personalize(
+        self, clients: Sequence[int] | np.ndarray, rows: Tensor, shared: Tensor | None = None
+    ) -> Personalized:
+        """Local fine-tuning of each from its row [n, D], read at the marks. shared: see `Personalize`."""
         chosen, matrix = np.asarray(clients, dtype=np.int64), rows.numpy()
-        at, results = self._each(chosen, lambda members, i: Personalize(members, matrix[i]))
+        same = None if shared is None else shared.numpy()
+        at, results = self._each(chosen, lambda members, i: Personalize(members, matrix[i], same))
         return _personalized(chosen, at, results)
 
     def stacks(self) -> list[np.ndarray]:

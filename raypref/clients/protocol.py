@@ -83,6 +83,12 @@ class Clients(Protocol):
         `each` are in the cohort's order; kept: what all clients keep from earlier rounds."""
         ...
 
+    def compose(self, clients: Sequence[int] | np.ndarray, rows: Tensor, kept: Kept) -> Tensor:
+        """What each client judges by, [n, D]: made at the client (`ClientHalf.personal`) of the rows that it is sent,
+        as in `train`, and of what it keeps; one that keeps nothing may fit what is its own to its training pairs first.
+        It stays there: the server holds it only to save it, and it is no communication. clients: ascending."""
+        ...
+
     def train_pooled(
         self, pools: Sequence[np.ndarray], rows: Tensor, moments: Tensor, begin: int, end: int
     ) -> tuple[Tensor, Tensor, np.ndarray]:

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from raypref.clients.kept import Kept
 from raypref.clients.pool import Pool
 from raypref.clients.protocol import Clients, Trained, Usage
 from raypref.config import RunConfig, UserError
@@ -44,6 +45,9 @@ class Part:
         """How is the pool's: what clients keep is by their keys, here as there."""
         returned = self.pool.train(self._there(cohort), *how)
         return replace(returned, cohort=np.searchsorted(self.keys, returned.cohort))
+
+    def compose(self, clients: Sequence[int] | np.ndarray, rows: Tensor, kept: Kept) -> Tensor:
+        return self.pool.compose(self._there(clients), rows, kept)
 
     def train_pooled(
         self, pools: Sequence[np.ndarray], rows: Tensor, moments: Tensor, begin: int, end: int

@@ -41,6 +41,18 @@ class Train(Work):
 
 
 @dataclass(frozen=True)
+class Compose(Work):
+    """The row of each client, made of what it is sent and what it keeps, or fits where it keeps nothing -> float32
+    [n, D]."""
+
+    method: ClassVar[str] = "compose"
+    clients: np.ndarray
+    rows: np.ndarray
+    """float32 [n, …] as in `Train`."""
+    kept: Sequence[Arrays]
+
+
+@dataclass(frozen=True)
 class TrainPooled(Work):
     """Steps `begin` to `end` of R · τ of virtual clients -> `PooledStack`."""
 
@@ -91,6 +103,8 @@ class Personalize(Work):
     clients: np.ndarray
     rows: np.ndarray
     """float32 [n, D]"""
+    shared: np.ndarray | None = None
+    """float32 [W] what all clients share, where they fit what is their own to it (`Algorithm.shared`)."""
 
 
 @dataclass(frozen=True)
@@ -140,4 +154,5 @@ class Personalized:
     diagnoses: dict[int, list[dict[str, np.ndarray]]]
     """mark -> [n] what `raypref.objectives.base.Objective.diagnose` computed there for each client, by name."""
     probes: dict[str, np.ndarray]
-    """What only the objective can tell, before any local step, n first (`Objective.probe`)."""
+    """What only some objectives and methods can tell, before any local step, n first (`Objective.probe`,
+    `raypref.clients.worker.Worker.by_context`)."""

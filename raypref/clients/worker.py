@@ -16,7 +16,9 @@ import torch.distributed
 from torch import Tensor
 
 from raypref.clients.half import ClientHalf, Message, Start
+from raypref.clients.kept import Arrays
 from raypref.clients.work import (
+    Compose,
     Evaluate,
     Hold,
     Personalize,
@@ -33,7 +35,7 @@ from raypref.config import RunConfig, UserError, registry
 from raypref.data.encode import EncodedClient, EncodedFold
 from raypref.models.reader import Reader
 from raypref.models.selector import Dropout, load_selector
-from raypref.objectives.base import Batch, Objective
+from raypref.objectives.base import Batch, Objective, context_pairs
 from raypref.objectives.choice import metrics, pair_margins
 from raypref.tools.rng import stream, torch_stream
 
@@ -77,11 +79,48 @@ class Worker:
         """τ steps with a fresh AdamW, and what the algorithm does at its clients."""
         config, steps = self.config, self.config.federation.local_steps
         rows = self.reader.tensor(work.rows)
-        start = Start(work.clients, rows, work.message, work.kept, self.layout, steps)
+        start = Start(work.clients, rows, work.message, work.kept, self.layout, steps, self.objective)
         stretch = Stretch("train", work.round, steps, config.optim.learning_rate)
         local = LocalTraining(self, work.clients, rows, stretch, self.half(config, start))
         loss = local.advance(steps)
         return TrainedStack(local.result(), loss, local.parts(), local.half.report(), local.half.keep())
+
+    def compose(self, work: Compose) -> np.ndarray:
+        return self.composed(work.clients, self.reader.tensor(work.rows), work.kept).cpu().numpy()
+
+    def composed(self, clients: np.ndarray, rows: Tensor, kept: Sequence[Arrays]) -> Tensor:
+        """[n, D] the row of each client, made of what it was sent and what it keeps; one that keeps nothing first fits
+        what is its own to its training pairs."""
+        start = Start(clients, rows, Message(), kept, self.layout, 0, self.objective)
+        out = self.half(self.config, start).personal(rows)
+        if new := [i for i, arrays in enumerate(kept) if not arrays] if self.half.fits else []:
+            (out[new],) = self.fitted(clients[new], rows[new], [0])
+        return out
+
+    def fitted(self, clients: np.ndarray, rows: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+        """[n, D] a size: the rows of clients that keep nothing, with what is their own fitted to so many of their
+        training pairs (0: all)."""
+        config, steps = self.config, self.half.fit_steps(self.config)
+        start = Start(clients, rows, Message(), [{}] * len(clients), self.layout, steps, self.objective, alone=True)
+        if not steps:
+            folds = list(zip(clients.tolist(), self.reader.folds(clients, "train"), strict=True))
+            known = [[context_pairs(config.seed, c, fold.pairs, size) for c, fold in folds] for size in sizes]
+            return self.half(config, start).fitted(known)
+        out = []
+        for size in sizes:
+            stretch = Stretch("fit", 0, steps, config.optim.learning_rate, context=size)
+            local = LocalTraining(self, clients.tolist(), rows, stretch, self.half(config, start))
+            local.advance(steps)
+            out.append(local.half.personal(local.rows.detach()))
+        return out
+
+    def by_context(self, clients: np.ndarray, shared: np.ndarray) -> dict[str, np.ndarray]:
+        """`context_accuracy` [n, sizes] on the test fold of clients that know nothing but what all share, and fit what
+        is their own to so many of their training pairs."""
+        rows = self.reader.tensor(shared).expand(len(clients), -1)
+        fitted = self.fitted(clients, rows, self.half.context_marks(self.config))
+        margins = [[m.cpu() for m in self.order_margins(each, clients, "test")] for each in fitted]
+        return {"context_accuracy": np.stack([measured(m)["accuracy"] for m in margins], axis=1)} if margins else {}
 
     def train_pooled(self, work: TrainPooled, share: Share | None = None) -> PooledStack:
         """Steps `begin` to `end` of R · τ; several processes that train together have a share of every batch each."""
@@ -115,6 +154,8 @@ class Worker:
         rows = self.reader.tensor(work.rows)
         with torch.no_grad():
             probes = self.objective.probe(rows, clients)
+        if work.shared is not None and "context_accuracy" not in probes:
+            probes |= self.by_context(clients, work.shared)
         rate = config.personalization.learning_rate or config.optim.learning_rate
         local = LocalTraining(self, clients, rows, Stretch("personalize", 0, marks[-1], rate))
         measures: dict[str, list[dict[str, np.ndarray]]] = {fold: [] for fold in EVALUATED}
@@ -173,6 +214,8 @@ class Stretch:
     rate: float
     """Learning rate."""
     share: Share | None = None
+    context: int = 0
+    """How many of a client's training pairs are known in it; 0: all."""
 
 
 class LocalTraining:
@@ -187,7 +230,10 @@ class LocalTraining:
         self.folds = worker.reader.folds(self.clients, "train")
         self.rows = rows.clone().requires_grad_()
         self.half = half or ClientHalf(
-            config, Start(np.asarray(clients), rows, Message(), [{}] * len(rows), worker.layout, stretch.steps)
+            config,
+            Start(
+                np.asarray(clients), rows, Message(), [{}] * len(rows), worker.layout, stretch.steps, worker.objective
+            ),
         )
         self.optimizer = torch.optim.AdamW(
             [self.rows], lr=stretch.rate, betas=config.optim.betas, weight_decay=config.optim.weight_decay
@@ -196,15 +242,7 @@ class LocalTraining:
         for group in self.half.trained():
             self.optimizer.add_param_group(group)
             self.trained += group["params"]
-        self.batches = [
-            comparisons(
-                f.pairs,
-                config.optim.batch_size,
-                stretch.steps,
-                stream(config.seed, stretch.purpose, stretch.round, c),
-            )
-            for f, c in zip(self.folds, self.clients, strict=True)
-        ]
+        self.batches = [self._drawn(f.pairs, c) for f, c in zip(self.folds, self.clients, strict=True)]
         self.steps_parts: list[dict[str, Tensor]] = []
         """A step each: the parts of which the loss is the sum, [n]."""
 
@@ -216,17 +254,19 @@ class LocalTraining:
             whole = [b[self.step] for b in self.batches]
             drawn = [b[share.rank :: share.world] for b in whole] if share else whole
             batch = self.batch(drawn)
-            parts = self.half.loss(self.rows, batch, self.worker.objective.loss(self.rows, batch)).by_client()
+            read = self.worker.objective.loss(self.half.model(self.rows, self.step), batch)
+            parts = self.half.loss(self.rows, batch, read).by_client()
             loss = torch.stack(list(parts.values())).sum(0)
             if share:  # this part's share of each whole batch's mean
                 loss = loss * torch.tensor([len(d) / len(b) for d, b in zip(drawn, whole, strict=True)]).to(loss)
             # The sum over clients: d(sum)/d(row i) is client i's own gradient.
-            gradients = torch.autograd.grad(loss.sum(), self.trained)
+            gradients = torch.autograd.grad(loss.sum(), self.trained, allow_unused=True)
             for tensor, gradient in zip(self.trained, gradients, strict=True):
                 tensor.grad = gradient
             if share:
                 torch.distributed.all_reduce(self.rows.grad)
-            self.rows.grad = self.half.gradient(gradients[0])
+            if gradients[0] is not None:
+                self.rows.grad = self.half.gradient(gradients[0])
             self.optimizer.step()
             total += loss.detach()
             self.steps_parts.append({name: part.detach() for name, part in parts.items()})
@@ -263,8 +303,16 @@ class LocalTraining:
         return torch.stack([state["exp_avg"], state["exp_avg_sq"]], dim=1).cpu().numpy()
 
     def result(self) -> np.ndarray:
-        """float32 [n, D]"""
-        return self.rows.detach().cpu().numpy()
+        """float32 [n, …] what goes back: the rows, where an algorithm's half says nothing else."""
+        return self.half.result(self.rows.detach()).cpu().numpy()
+
+    def _drawn(self, pairs: int, client: int) -> np.ndarray:
+        """A client's batches of the whole stretch: int64 [steps, b] comparisons."""
+        config, stretch = self.worker.config, self.stretch
+        known = context_pairs(config.seed, client, pairs, stretch.context)
+        draw = stream(config.seed, stretch.purpose, stretch.round, client)
+        drawn = comparisons(len(known), config.optim.batch_size, stretch.steps, draw)
+        return 2 * known[drawn // 2] + drawn % 2
 
     def _dropout(self, parts: Sequence[np.ndarray]) -> Dropout | None:
         config, stretch = self.worker.config, self.stretch

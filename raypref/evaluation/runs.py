@@ -97,8 +97,13 @@ def titles() -> dict[str, str]:
 
 
 def context_marks(config: Config) -> list[int]:
-    """The numbers of pairs that z was inferred from, for the accuracies by context."""
-    return list(config["variational.context_marks"])
+    """The numbers of a client's pairs that its z, or else its own part of the model, was inferred from, for the
+    accuracies by context; [] where there is no such thing."""
+    for kind in (registry.objective(config["objective"]), registry.algorithm(config["algorithm"])):
+        for section in kind.parameters:
+            if f"{section}.context_marks" in config:
+                return list(config[f"{section}.context_marks"])
+    return []
 
 
 def own_sections(config: Config) -> list[str]:

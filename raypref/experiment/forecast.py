@@ -24,6 +24,7 @@ from raypref.clients.pool import Inputs, Pool
 from raypref.clients.protocol import Usage
 from raypref.clients.seen import parted
 from raypref.clients.work import (
+    Compose,
     Evaluate,
     Personalize,
     Personalized,
@@ -37,6 +38,7 @@ from raypref.clients.work import (
 from raypref.clients.worker import EVALUATED, LocalTraining, Stretch, Worker
 from raypref.config import registry
 from raypref.models.layout import Layout, Segment, initial_row
+from raypref.objectives.base import Objective
 from raypref.objectives.choice import metrics
 from raypref.tools import checkpoint
 
@@ -82,6 +84,7 @@ class CountingClients(Pool):
         super().__init__(inputs)
         self.data, self.costs, self.seconds = inputs.data, costs, 0.0
         self.half: type[ClientHalf] = registry.algorithm(self.config.algorithm).client
+        self.objective = Objective(self.config, None)  # which starts from a row of this layout and reads nothing
 
     def start(self) -> Tensor:
         """A row of this layout, which is no real base's: what a run starts from would not fit it."""
@@ -92,12 +95,16 @@ class CountingClients(Pool):
         match work:
             case Train():
                 n, steps = len(work.clients), self.config.federation.local_steps
-                reports = self.half.reports(self.config)
+                reports = self.half.reports(self.config, self.layout)
                 statistics = {name: np.ones((n, *shape), np.float32) for name, shape in reports.items()}
                 rows = torch.from_numpy(work.rows)
-                start = Start(work.clients, rows, work.message, work.kept, self.layout, steps)
+                start = Start(work.clients, rows, work.message, work.kept, self.layout, steps, self.objective)
                 kept = self.half(self.config, start).keep()  # as untrained as the rows
-                return worker, n * steps * self.costs.step, TrainedStack(work.rows, np.zeros(n), {}, statistics, kept)
+                seconds = n * steps * self.half.passes * self.costs.step
+                return worker, seconds, TrainedStack(work.rows, np.zeros(n), {}, statistics, kept)
+            case Compose():
+                new = work.clients[[not arrays for arrays in work.kept]]
+                return worker, self._fitting(new, 1), np.zeros((len(work.clients), self.layout.width), np.float32)
             case TrainPooled():
                 n = len(work.clients)
                 pooled = PooledStack(work.rows, work.moments, np.zeros(n))
@@ -110,6 +117,9 @@ class CountingClients(Pool):
                 n, marks = len(work.clients), self.config.personalization.marks
                 comparisons = len(marks) * sum(self._comparisons(work.clients, fold) for fold in EVALUATED)
                 seconds = n * marks[-1] * self.costs.step + comparisons * self.costs.comparison
+                if work.shared is not None and (sizes := len(self.half.context_marks(self.config))):
+                    tested = sizes * self._comparisons(work.clients, "test")
+                    seconds += self._fitting(work.clients, sizes) + tested * self.costs.comparison
                 return worker, seconds, Personalized(work.clients, work.rows, {}, [np.zeros(0)] * n, {}, {})
             case WeightNorms():
                 return worker, 0.0, {segment.name.rpartition(".")[0]: 1.0 for segment in self.layout.segments}
@@ -121,6 +131,12 @@ class CountingClients(Pool):
             busy[worker] += seconds
         self.seconds += max(busy)
         return [result for _, _, result in calls]
+
+    def _fitting(self, clients: np.ndarray, sizes: int) -> float:
+        """Seconds in which these clients fit what is their own, to so many choices of pairs."""
+        steps = len(clients) * sizes * self.half.fit_steps(self.config)
+        read = self.half.fit_rows(self.config) * self._comparisons(clients, "train")
+        return steps * self.costs.step + read * self.costs.comparison
 
     def _comparisons(self, clients: Sequence[int] | np.ndarray, fold: str) -> int:
         return sum(2 * self.data.clients[c].fold(fold).pairs for c in clients)
@@ -136,22 +152,34 @@ def check(inputs: Inputs) -> None:
 
 def predict(inputs: Inputs, costs: Costs) -> Forecast:
     """What a run will take, by going through all of it; raises `UserError` as `check` does."""
-    # Bytes are linear in the width of a row, so two narrow rows tell those of a wide one, and cost nothing. They are
-    # wide enough for K orthogonal adapters (Soft-FL).
-    r = inputs.config.model.lora_r
-    side = inputs.config.of(ExpertsConfig).K * r
-    one, two = (_narrow(inputs, costs, Segment("base.lora_A", (r, n * side))) for n in (1, 2))
+    # Bytes are linear in the widths of a row's body and head, so narrow rows tell those of a wide one, and cost
+    # nothing. They are wide enough for K orthogonal adapters (Soft-FL), and named as the parts of the wide one.
+    config, layout = inputs.config, inputs.layout
+    r = config.model.lora_r
+    side = config.of(ExpertsConfig).K * r
+    starts_at = np.cumsum([0, *(segment.size for segment in layout.segments[:-1])])
+    in_head = registry.objective(config.objective).head(config, layout)[starts_at].tolist()
+    segments = [[s for s, one in zip(layout.segments, in_head, strict=True) if one is which] for which in (False, True)]
+    parts = [(of[-1].name, sum(s.size for s in of)) for of in segments if of]
 
-    def at_width(a: int, b: int) -> int:
-        return a + (b - a) * (inputs.layout.width - r * side) // (r * side)
+    def narrow(widened: int = -1) -> Forecast:
+        """Of a row with each part as narrow as can be, or with one of them twice as wide."""
+        sides = [side * (1 + (i == widened)) for i in range(len(parts))]
+        wide = zip(parts, sides, strict=True)
+        return _narrow(inputs, costs, Layout(tuple(Segment(f"{name}.lora_A", (r, n)) for (name, _), n in wide)))
 
-    used = Usage(*map(at_width, dataclasses.astuple(one.used), dataclasses.astuple(two.used)))
-    return dataclasses.replace(one, width=inputs.layout.width, used=used, state=at_width(one.state, two.state))
+    one, *others = map(narrow, range(-1, len(parts)))
+
+    def at_width(a: int, *b: int) -> int:
+        return a + sum((n - a) * (wide - r * side) // (r * side) for n, (_, wide) in zip(b, parts, strict=True))
+
+    used = Usage(*map(at_width, *(dataclasses.astuple(each.used) for each in (one, *others))))
+    state = at_width(one.state, *(each.state for each in others))
+    return dataclasses.replace(one, width=layout.width, used=used, state=state)
 
 
-def _narrow(inputs: Inputs, costs: Costs, segment: Segment) -> Forecast:
-    """The run with rows of one segment, step by step as in `raypref.experiment.loop.records`."""
-    layout = Layout((segment,))
+def _narrow(inputs: Inputs, costs: Costs, layout: Layout) -> Forecast:
+    """The run with rows of another layout, step by step as in `raypref.experiment.loop.records`."""
     clients = CountingClients(dataclasses.replace(inputs, layout=layout), costs)
     participants, newcomers = parted(clients)
     algorithm = registry.algorithm(inputs.config.algorithm)(inputs.config, participants)
@@ -160,8 +188,9 @@ def _narrow(inputs: Inputs, costs: Costs, segment: Segment) -> Forecast:
         state, _ = algorithm.round(state)
     used = clients.used  # what comes now is no communication
     starts(algorithm, state, newcomers)
+    shared = algorithm.shared(state)
     for stack in clients.stacks():
-        clients.personalize(stack, torch.zeros(len(stack), layout.width))
+        clients.personalize(stack, torch.zeros(len(stack), layout.width), shared)
     tensors, _ = checkpoint.take_apart(state)
     size = sum(t.nbytes for t in tensors.values())
     return Forecast(layout.width, used.rounds, used, clients.seconds, size)

@@ -138,10 +138,12 @@ def records(inputs: Inputs, saved: Saved) -> Iterator[Record]:
         # 2. What each client starts from.
         start = starts(algorithm, state, newcomers)
         yield PersonalizationStarts(start, len(saved.personalized))
+        shared = algorithm.shared(state)
         # 3. Personalization, no further communication.
         for stack in clients.stacks():
             if not saved.personalized.issuperset(stack.tolist()):
-                yield clients.personalize(stack, start.expand(len(stack), -1) if start.dim() == 1 else start[stack])
+                rows = start.expand(len(stack), -1) if start.dim() == 1 else start[stack]
+                yield clients.personalize(stack, rows, shared)
 
 
 def shown_posteriors(

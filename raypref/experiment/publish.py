@@ -115,14 +115,17 @@ def calibration_metrics(result: dict[str, Any]) -> list[tuple[int, dict[str, flo
 
 
 def probe_metrics(result: dict[str, Any]) -> list[tuple[int, dict[str, float]]]:
-    """(context pairs, mean test accuracies over clients with z inferred from so many, and of each client alone).
+    """(context pairs, mean test accuracies over clients with z, or their own part of the model, inferred from so many,
+    and of each client alone).
 
-    All are before any local step. Under 0: the accuracy that leaks where the printed form's z sees the test pair.
+    All are before any step of personalization. Under 0: the accuracy that leaks where the printed form's z sees the
+    test pair.
     """
     probes = result.get("probes", {})  # not in those of earlier versions
     values = []
     for i, size in enumerate(context_marks(flatten(result["config"])) if probes else ()):
-        shares = {name: np.array(probes[name])[:, i] for name in ("context_accuracy", "linear_accuracy")}
+        there = [name for name in ("context_accuracy", "linear_accuracy") if name in probes]
+        shares = {name: np.array(probes[name])[:, i] for name in there}
         values.append((size, {f"context/{name}": float(np.mean(share)) for name, share in shares.items()}))
     if "leaked_accuracy" in probes:
         values.append((0, {"context/leaked_accuracy": float(np.mean(probes["leaked_accuracy"]))}))

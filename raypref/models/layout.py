@@ -7,6 +7,7 @@ A cohort is a matrix [n, D], K experts are [K, D]; every aggregation of both pap
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -62,6 +63,11 @@ class Layout:
         parts = rows.split([s.size for s in self.segments], dim=-1)
         return {s.name: p.unflatten(-1, s.shape) for s, p in zip(self.segments, parts, strict=True)}
 
+    def mask(self, chosen: Iterable[bool]) -> Tensor:
+        """bool [D] that is true in the segments chosen, of which there is one answer each."""
+        sizes = torch.tensor([s.size for s in self.segments])
+        return torch.tensor(list(chosen)).repeat_interleave(sizes)
+
     def join(self, tensors: dict[str, Tensor]) -> Tensor:
         """Inverse of `split` for one row: {name: shape} -> [D] float32. A missing, unknown or misshapen tensor raises
         `ValueError`: partial loading never passes silently."""
@@ -80,6 +86,15 @@ def lora_layout(modules: Iterable[tuple[str, int, int]], r: int) -> Layout:
     for name, d_in, d_out in modules:
         segments += [Segment(f"{name}.lora_A", (r, d_in), "uniform"), Segment(f"{name}.lora_B", (d_out, r))]
     return Layout(tuple(segments))
+
+
+def last_block(layout: Layout) -> Tensor:
+    """bool [D]: the adapters of the last transformer block; of a base of one block, those of its last module."""
+    blocks = [int(found[1]) if (found := re.search(r"layers\.(\d+)\.", s.name)) else -1 for s in layout.segments]
+    modules = [s.name.rpartition(".")[0] for s in layout.segments]
+    if len(set(blocks)) > 1:
+        return layout.mask(block == max(blocks) for block in blocks)
+    return layout.mask(module == modules[-1] for module in modules)
 
 
 def initial_row(layout: Layout, seed: int, *coordinates: int) -> Tensor:

@@ -14,9 +14,9 @@ import numpy as np
 
 from raypref.config import registry
 from raypref.data.encode import EncodedFold, Encoding, choice_tokens
-from raypref.models.layout import Layout, initial_row
+from raypref.models.layout import Layout, initial_row, last_block
 from raypref.tools.lazy import torch
-from raypref.tools.rng import torch_stream
+from raypref.tools.rng import stream, torch_stream
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -50,6 +50,10 @@ class Batch(NamedTuple):
         for i, part in enumerate(self.parts):
             slots[i, : len(part)] = torch.from_numpy(part % 2)
         return slots
+
+    def afresh(self) -> Batch:
+        """The same batch for another pass at other rows, with the same dropout masks and draws."""
+        return self._replace(dropout=self.dropout and self.dropout.afresh())
 
     def draw(self, what: str, shape: Sequence[int], fill: Callable[[Tensor, Any], Tensor]) -> Tensor:
         """[n, *shape] noise, each client's own whoever shares the pass. fill: (tensor, generator) -> the tensor,
@@ -166,6 +170,12 @@ class Objective:
         """[D] what training starts from."""
         return initial_row(layout, config.seed)
 
+    @classmethod
+    def head(cls, config: RunConfig, layout: Layout) -> Tensor:
+        """bool [D]: which of a row's parameters stand last and may be a client's own, the others being a body that many
+        share. Of adapters those of the last block."""
+        return last_block(layout)
+
     # --- at the clients ---
 
     def sequences(self, comparisons: np.ndarray) -> np.ndarray:
@@ -196,6 +206,14 @@ class Objective:
     def diagnose(self, rows: Tensor, clients: Sequence[int], eta: float) -> list[dict[str, np.ndarray]]:
         """S2's diagnostics of each client at its row, by name, for a plain gradient step of size η."""
         raise NotImplementedError
+
+
+def context_pairs(seed: int, client: int, pairs: int, count: int) -> np.ndarray:
+    """Which of a client's training pairs are looked at where only `count` of them are known: int64, ascending; all for
+    0, or where it has no more. A larger count takes the same ones and others."""
+    if not count or count >= pairs:
+        return np.arange(pairs)
+    return np.sort(stream(seed, "context", client).permutation(pairs)[:count])
 
 
 def row_layout(config: RunConfig) -> Layout:

@@ -17,9 +17,9 @@ import numpy as np
 
 from raypref.config.fields import setting
 from raypref.data.encode import EncodedFold, Encoding, encode_pairs
-from raypref.models.layout import Layout
+from raypref.models.layout import BESIDE, Layout
 from raypref.objectives import latent
-from raypref.objectives.base import Batch, Latent, Loss, Objective, Posterior, padded
+from raypref.objectives.base import Batch, Latent, Loss, Objective, Posterior, context_pairs, padded
 from raypref.objectives.choice import choice_loss, metrics, order_margins
 from raypref.tools.errors import UserError
 from raypref.tools.lazy import torch
@@ -170,6 +170,11 @@ class Variational(Objective):
         modules = latent.latent_segments(load_architecture(config.model.base).hidden_size, options)
         return Layout((*base_layout(config.model).segments, *modules) if options.lora else modules)
 
+    @classmethod
+    def head(cls, config: RunConfig, layout: Layout) -> Tensor:
+        """The projection of z."""
+        return layout.mask(segment.name.startswith(f"{BESIDE}projection.") for segment in layout.segments)
+
     def loss(self, rows: Tensor, batch: Batch) -> Loss:
         v = self.options
         parts = self.latent.split(rows[:, self.adapter :])
@@ -226,7 +231,7 @@ class Variational(Objective):
     def _posterior(self, row: Tensor, states: States, client: int, context: int = 0) -> tuple[Tensor, Tensor]:
         """μ and log σ² [d], given `context` of the client's training pairs (0, or more than it has: all)."""
         parts = self._parts(row)
-        pairs = self._drawn(client, len(states.h) // 2, context)
+        pairs = context_pairs(self.config.seed, client, len(states.h) // 2, context)
         if self.options.form == "printed":
             q = self._by_comparison(parts, states.h[np.stack([2 * pairs, 2 * pairs + 1], axis=1).reshape(-1)])
             variance = q.log_variance.exp().mean(0) + q.mu.var(0, correction=0)
@@ -280,19 +285,13 @@ class Variational(Objective):
         q = self.infer(rows, clients)
         return accuracies | {"mu": q.mu.cpu().numpy(), "log_variance": q.log_variance.cpu().numpy()}
 
-    def _drawn(self, client: int, pairs: int, context: int) -> np.ndarray:
-        """Which of a client's training pairs z is inferred from."""
-        if not context or context >= pairs:
-            return np.arange(pairs)
-        return np.sort(stream(self.config.seed, "context", client).permutation(pairs)[:context])
-
     def linear_margins(self, client: int, context: int) -> Tensor:
         """Order margins [N, 2], both alike, of a logistic regression on the frozen base's features that the client fits
         alone to the same context pairs: what needs no federation, and no training but this."""
         from sklearn.linear_model import LogisticRegression
 
         states, test = self.states(client, "train"), self.states(client, "test")
-        pairs = self._drawn(client, len(states.h) // 2, context)
+        pairs = context_pairs(self.config.seed, client, len(states.h) // 2, context)
         x, tested = (latent.normalized(s.chosen_rejected).cpu().double().numpy() for s in (states, test))
         x = x[pairs, 0] - x[pairs, 1]
         model = LogisticRegression(C=10.0, fit_intercept=False, max_iter=1000)

@@ -23,7 +23,7 @@ class Latent(Rule):
 
     def train(self, cohort, rows, round, message=None, kept=None):
         done = super().train(cohort, rows, round)
-        start = Start(np.asarray(cohort), torch.zeros(len(cohort), 1), message, kept.of(cohort), self.layout, 1)
+        start = Start(np.asarray(cohort), torch.zeros(len(cohort), 1), message, kept.of(cohort), self.layout, 1, None)
         half = VariationalHalf(config(), start)
         self.told.append((np.asarray(cohort), message, half.log_weights.detach().numpy().copy()))
         with torch.no_grad():

@@ -12,6 +12,6 @@ def training(worker, clients, rows, steps, rate=1e-3, half=None, message=None, k
     what clients keep; None: the default."""
     rows = torch.tensor(np.asarray(rows))
     kept = [{} for _ in clients] if kept is None else kept
-    start = Start(np.array(clients), rows, message or Message(), kept, worker.layout, steps)
+    start = Start(np.array(clients), rows, message or Message(), kept, worker.layout, steps, worker.objective)
     made = half(worker.config, start) if half else None
     return LocalTraining(worker, clients, rows, Stretch("train", 0, steps, rate), made)

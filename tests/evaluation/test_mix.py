@@ -76,5 +76,15 @@ def test_accuracy_by_context_beside_what_a_client_does_alone():
     assert told[mix.ALONE]["rounds"] == "0"
 
 
+def test_heads_and_weights_of_clients_stand_beside_z():
+    """FedRep's marks are `fit.context_marks`; a client alone is shown where a run tells it."""
+    head = finished(flat(0.5, 0.9), algorithm="fedrep", **{"fit.context_marks": (2, 4)})
+    head.result["probes"] = {"context_accuracy": [[0.5, 0.75]] * 4}
+    told = cells(mix.by_context([head, probed(0.6, algorithm="fedvpl")], "test").content)
+    assert list(told) == [mix.ALONE, "FedRep", "FedVPL (conditioned)"]
+    assert told["FedRep"]["Imbalanced 4"] == "75.0 ± 0.0" and told["FedRep"]["Imbalanced 1"] == "–"
+    assert list(cells(mix.by_context([head], "test").content)) == ["FedRep"]
+
+
 def test_choice_runs_have_no_context():
     assert mix.by_context([finished(flat(0.5, 0.8), algorithm="fedavg")], "test").content is None

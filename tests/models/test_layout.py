@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from raypref.models.layout import lora_layout, orthogonal_init
+from raypref.models.layout import last_block, lora_layout, orthogonal_init
 
 
 def test_soft_fl_starts_in_orthogonal_subspaces_of_the_right_size():
@@ -18,3 +18,11 @@ def test_soft_fl_starts_in_orthogonal_subspaces_of_the_right_size():
             for j in range(k):
                 assert float((updates[j] @ updates[k].T).abs().max()) < 1e-8
                 assert float((updates[j].T @ updates[k]).abs().max()) < 1e-8
+
+
+def test_the_last_block_is_the_head_and_of_one_block_its_last_module():
+    """A [1, 2] and B [3, 1] a module: five parameters each."""
+    two = lora_layout([("layers.0.q", 2, 3), ("layers.1.q", 2, 3), ("layers.1.up", 2, 3)], 1)
+    assert last_block(two).tolist() == [False] * 5 + [True] * 10
+    one = lora_layout([("layers.0.q", 2, 3), ("layers.0.up", 2, 3)], 1)
+    assert last_block(one).tolist() == [False] * 5 + [True] * 5

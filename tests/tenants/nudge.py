@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from raypref.config import RunConfig
+    from raypref.models.layout import Layout
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class NudgedHalf(ClientHalf):
         return [{"visits": np.array([int(visits) + 1])} for visits in self.visits]
 
     @classmethod
-    def reports(cls, config: RunConfig) -> Mapping[str, tuple[int, ...]]:
+    def reports(cls, config: RunConfig, layout: Layout) -> Mapping[str, tuple[int, ...]]:
         return {"moved": (1,)}
 
 

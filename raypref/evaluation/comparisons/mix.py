@@ -1,5 +1,5 @@
-"""Objectives and algorithms mixed freely: accuracy by local steps of every combination that was run, and of variational
-ones by the number of pairs that z was inferred from.
+"""Objectives and algorithms mixed freely: accuracy by local steps of every combination that was run, and by the number
+of pairs that a client's z, or the part of a model that is its own, comes from.
 
 Rows are combinations of algorithm, objective and the objective's options; everything else agrees.
 """
@@ -36,12 +36,12 @@ def mixed(runs: Sequence[FinishedRun], fold: Fold) -> Item:
 
 @table("context", rows=(ALONE,), after_run=True)
 def by_context(runs: Sequence[FinishedRun], fold: Fold) -> Item:
-    """Test accuracy before any local step, by the number of pairs that z was inferred from
+    """Test accuracy before any local step, by the number of a client's pairs that its z, head or weights come from
 
     For the printed form also what it seems to reach when z sees the judged pair."""
     kept = of_methods(run for run in runs if run.result.get("probes", {}).get("context_accuracy"))
     if not kept:
-        return Item(missing=[Missing("variational runs", SWEEP + "variants")])
+        return Item(missing=[Missing("runs with a z, head or weights of each client", SWEEP + "variants")])
     alone = [_alone(run) for run in kept if run.result["probes"].get("linear_accuracy")]
     rows = [Row(ALONE, by_setting(alone)), *by_method(kept)]
     measures = []
@@ -52,8 +52,8 @@ def by_context(runs: Sequence[FinishedRun], fold: Fold) -> Item:
         measures += [accuracy(0, "test", block=place, head="all", best=1), _leaked(place)]
     pairs = sorted({size for run in kept for size in run.result.get("sizes", ())})
     few = f" Clients have {pairs[0]} to {pairs[-1]} training pairs: one with fewer uses all." if pairs else ""
-    note = f"Columns: pairs that z is inferred from, drawn once a client and seed.{few} leak: see the README."
-    words = "Accuracy without any local step, by the pairs that z is inferred from"
+    note = f"Columns: pairs that z, head or weights come from, drawn once a client and seed.{few} leak: see the README."
+    words = "Accuracy without any local step, by the pairs that a client's z, head or weights come from"
     return budgeted(rows, measures, "test", title=words, reference=ALONE, apart=[ALONE], notes=[note])
 
 
