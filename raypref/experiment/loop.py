@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -24,10 +25,12 @@ from raypref.clients.seen import parted
 from raypref.clients.work import Personalized
 from raypref.config import RunConfig, UserError, registry, validate
 from raypref.data.encode import encode_federation
+from raypref.data.federation import FOLDS
 from raypref.data.load import load
 from raypref.evaluation import latent
 from raypref.experiment import forecast
 from raypref.experiment.publish import publish
+from raypref.models import features
 from raypref.models.selector import load_tokenizer, pad_id
 from raypref.objectives.base import row_layout
 from raypref.storage import results
@@ -163,6 +166,21 @@ def connect(inputs: Inputs) -> Pool:
     return InProcess(inputs)
 
 
+def read_once(inputs: Inputs, bar: Callable[[int, str, int], Any] | None = None) -> None:
+    """Have in the store, before clients start, what the objective looks up of the frozen base.
+
+    Where GPUs are the actors' alone, they read what they lack themselves.
+    """
+    config = inputs.config
+    folds = [client.fold(name) for client in inputs.data.clients for name in FOLDS]
+    sequences = registry.objective(config.objective).read_once(config, folds)
+    first = next(sequences, None)
+    if first is not None and not (config.clients.gpus_per_actor and not torch.cuda.is_available()):
+        filled = features.fill(config, itertools.chain([first], sequences), inputs.pad, bar)
+        size = f"{filled.nbytes / 1e6:.1f} MB in {filled.folder}"
+        console.say(f"features: {filled.distinct:,} texts, {filled.read:,} of them read now; {size}")
+
+
 def stream(inputs: Inputs, saved: Saved) -> Iterator[Record]:
     """Compute `records`, in this process or in the server actor, as configured."""
     if inputs.config.clients.backend == "ray":
@@ -203,6 +221,7 @@ def run(
         for note in inputs.data.notes:
             console.say(f"note: {note}")
         state, used, personalized = store.resume(inputs.data.digest)
+        read_once(inputs, bar)
         saved = Saved(state, used, frozenset(personalized))
         if track and state is not None:  # what a kill -9 kept from being tracked
             last_tracked = track.last_step("train/loss")
