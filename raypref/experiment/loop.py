@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,7 +24,6 @@ from raypref.clients.seen import parted
 from raypref.clients.work import Personalized
 from raypref.config import RunConfig, UserError, registry, validate
 from raypref.data.encode import encode_federation
-from raypref.data.federation import FOLDS
 from raypref.data.load import load
 from raypref.evaluation import latent
 from raypref.experiment import forecast
@@ -171,14 +169,9 @@ def read_once(inputs: Inputs, bar: Callable[[int, str, int], Any] | None = None)
 
     Where GPUs are the actors' alone, they read what they lack themselves.
     """
-    config = inputs.config
-    folds = [client.fold(name) for client in inputs.data.clients for name in FOLDS]
-    sequences = registry.objective(config.objective).read_once(config, folds)
-    first = next(sequences, None)
-    if first is not None and not (config.clients.gpus_per_actor and not torch.cuda.is_available()):
-        filled = features.fill(config, itertools.chain([first], sequences), inputs.pad, bar)
-        size = f"{filled.nbytes / 1e6:.1f} MB in {filled.folder}"
-        console.say(f"features: {filled.distinct:,} texts, {filled.read:,} of them read now; {size}")
+    here = not inputs.config.clients.gpus_per_actor or torch.cuda.is_available()
+    if here and (filled := features.fill_for(inputs.config, inputs.data, inputs.pad, bar)):
+        console.say(str(filled))
 
 
 def stream(inputs: Inputs, saved: Saved) -> Iterator[Record]:

@@ -22,7 +22,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from raypref.config import ModelConfig, RunConfig, UserError
+from raypref.config import ModelConfig, RunConfig, UserError, registry
+from raypref.data.encode import EncodedFederation
+from raypref.data.federation import FOLDS
 from raypref.models.identity import base_digest
 from raypref.models.selector import Selector, load_selector
 from raypref.tools import checkpoint, console
@@ -125,13 +127,16 @@ class Store:
 
         states = states.cpu().contiguous()
         packed = torch.from_numpy(np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(-1, WIDTH).copy())
-        about = {"store": self.identity, "sum": _sum(states)}
+        about = {"store": self.identity, "sum": _sum(packed, states)}
         data = save({"keys": packed, "states": states}, metadata=about)
+        # By what it holds, so that a damaged file of the same is put right.
         path = self.folder / f"{hashlib.blake2b(data, digest_size=8).hexdigest()}.safetensors"
         try:
             checkpoint.write_bytes(path, data)
         except OSError as error:
             raise UserError(f"features cannot be kept in {self.folder} ({error.strerror}); {_ELSEWHERE}") from error
+        self._opened.discard(path)
+        self._states.pop(path, None)
         self.refresh()
 
     @contextlib.contextmanager
@@ -155,7 +160,7 @@ class Store:
             self._states[path] = None
             with self._doubting(path), _opened(path) as file:
                 states = file.get_tensor("states")
-                if _sum(states) != file.metadata()["sum"]:
+                if _sum(file.get_tensor("keys"), states) != file.metadata()["sum"]:
                     raise ValueError("its checksum is wrong")
                 self._states[path] = states
         return self._states[path]
@@ -181,8 +186,10 @@ def _opened(path: Path) -> Any:
     return safe_open(path, framework="pt")
 
 
-def _sum(states: Tensor) -> str:
-    return hashlib.blake2b(states.view(torch.uint8).numpy().data, digest_size=WIDTH).hexdigest()
+def _sum(keys: Tensor, states: Tensor) -> str:
+    digest = hashlib.blake2b(keys.numpy().data, digest_size=WIDTH)
+    digest.update(states.view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def _wait(lock: IO[Any]) -> None:
@@ -278,6 +285,14 @@ def write(store: Store, states: Iterable[tuple[Key, Tensor]], progress: Any = No
         store.add(list(waiting), torch.stack(list(waiting.values())))
 
 
+def fill_for(config: RunConfig, data: EncodedFederation, pad: int, bar: Any = None) -> Filled | None:
+    """`fill` with all that the run's objective looks up of these data; None: nothing."""
+    folds = [client.fold(name) for client in data.clients for name in FOLDS]
+    sequences = registry.objective(config.objective).read_once(config, folds)
+    first = next(sequences, None)
+    return None if first is None else fill(config, itertools.chain([first], sequences), pad, bar)
+
+
 class Filled(NamedTuple):
     """What `fill` did."""
 
@@ -288,6 +303,10 @@ class Filled(NamedTuple):
     nbytes: int
     """Of the whole store, on the disk."""
     folder: Path
+
+    def __str__(self) -> str:
+        size = f"{self.nbytes / 1e6:,.1f} MB in {self.folder}"
+        return f"features: {self.distinct:,} texts, {self.read:,} of them read now; {size}"
 
 
 def fill(config: RunConfig, sequences: Iterable[Tokens], pad: int, bar: Any = None) -> Filled:
