@@ -34,6 +34,7 @@ from raypref.clients.work import Evaluate, PooledStack, TrainPooled, Work
 from raypref.clients.worker import Share, Worker
 from raypref.config import RunConfig, UserError, registry
 from raypref.data.encode import EncodedClient
+from raypref.models.features import FOLDER
 from raypref.tools.errors import Lost
 
 KINDS = ("CPU", "GPU")
@@ -49,12 +50,12 @@ def start_ray() -> None:
         _check_address()
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-        plugins = {name: os.environ[name] for name in (registry.PLUGINS,) if os.environ.get(name)}
+        handed = {name: os.environ[name] for name in (registry.PLUGINS, FOLDER) if os.environ.get(name)}
         ray.init(
             log_to_driver=False,
             logging_level="ERROR",
             include_dashboard=False,
-            runtime_env={"env_vars": plugins} if plugins else None,
+            runtime_env={"env_vars": handed} if handed else None,
         )
         if threading.current_thread() is threading.main_thread():
             for number, handler in handlers.items():  # Ray puts its own in their place, which abort the process

@@ -165,6 +165,9 @@ class ModelConfig:
     """On the input of the adapter only, as in PEFT (S2 section 5)."""
     lora_targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj")
     """Adapted linear modules of every block (S2 section 5; FedBiscuit's released code differs: q, v)."""
+    feature_cache: str = setting("", part="where")
+    """Folder where what the frozen base reads once is kept for all runs; empty: RAYPREF_FEATURES, or else
+    ~/.cache/raypref/features."""
 
     def check(self) -> None:
         """`UserError` where there is nothing to adapt."""

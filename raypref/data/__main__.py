@@ -6,16 +6,13 @@ import dataclasses
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import tyro
 
-from raypref.config import DataConfig, ModelConfig, UserError, nearest, registry, validate
+from raypref.config import DataConfig, ModelConfig, RunConfig, UserError, nearest, registry, validate
 from raypref.data.synthesize import Synthesize, synthesize
 from raypref.tools import cli, console
-
-if TYPE_CHECKING:
-    from raypref.config import RunConfig
 
 
 @dataclass(frozen=True)
@@ -30,8 +27,6 @@ class Look:
 
     def config(self) -> RunConfig:
         """The run whose data are meant; raises `UserError` where it cannot make sense."""
-        from raypref.config import RunConfig
-
         config = RunConfig(data=dataclasses.replace(self.data, source=self.source or self.data.source))
         validate(config)
         return config
@@ -95,9 +90,47 @@ def show(args: Show) -> int:
     return 0
 
 
+@dataclass(frozen=True)
+class Features:
+    """Read what the frozen base makes of a data set's texts, ahead of the runs that look it up."""
+
+    config: Annotated[RunConfig, tyro.conf.arg(name="")] = field(
+        default_factory=lambda: RunConfig(algorithm="fedavg", objective="reward")
+    )
+    source: tyro.conf.Positional[str] = ""
+    """As for the other commands; the fields are those of `python -m raypref.run`."""
+
+
+def features(args: Features) -> int:
+    """Fill the store of features, with a bar."""
+    given = args.config
+    config = dataclasses.replace(given, data=dataclasses.replace(given.data, source=args.source or given.data.source))
+    validate(config)
+
+    from raypref.data.encode import encode_federation
+    from raypref.data.load import load
+
+    federation, objective = load(config.data, config.seed), registry.objective(config.objective)
+
+    from raypref.models.features import fill_for  # after the data's own errors: it takes seconds
+    from raypref.models.selector import load_tokenizer, pad_id
+
+    tokenizer = load_tokenizer(config.model.base)
+    data = encode_federation(federation, tokenizer, objective.encoding(config), config.data.max_length)
+    filled = fill_for(config, data, pad_id(tokenizer), console.Progress)
+    if filled is None:
+        raise UserError(
+            f"objective {config.objective} of these fields looks up nothing that can be read ahead; --objective reward "
+            "does, and variational with --variational.responses apart"
+        )
+    console.say(str(filled))
+    return 0
+
+
 COMMANDS: dict[str, tuple[type[Any], Callable[..., int]]] = {
     "check": (Check, check),
     "show": (Show, show),
+    "features": (Features, features),
     "synthesize": (Synthesize, synthesize),
 }
 

@@ -28,6 +28,7 @@ from raypref.data.load import load
 from raypref.evaluation import latent
 from raypref.experiment import forecast
 from raypref.experiment.publish import publish
+from raypref.models import features
 from raypref.models.selector import check_tokens, load_tokenizer, pad_id
 from raypref.objectives.base import row_layout
 from raypref.storage import results
@@ -169,6 +170,16 @@ def connect(inputs: Inputs) -> Pool:
     return InProcess(inputs)
 
 
+def read_once(inputs: Inputs, bar: Callable[[int, str, int], Any] | None = None) -> None:
+    """Have in the store, before clients start, what the objective looks up of the frozen base.
+
+    Where GPUs are the actors' alone, they read what they lack themselves.
+    """
+    here = not inputs.config.clients.gpus_per_actor or torch.cuda.is_available()
+    if here and (filled := features.fill_for(inputs.config, inputs.data, inputs.pad, bar)):
+        console.say(str(filled))
+
+
 def stream(inputs: Inputs, saved: Saved) -> Iterator[Record]:
     """Compute `records`, in this process or in the server actor, as configured."""
     if inputs.config.clients.backend == "ray":
@@ -230,6 +241,7 @@ def run(
         inputs = inputs or prepare(config)
         for note in inputs.data.notes:
             console.say(f"note: {note}")
+        read_once(inputs, bar)
         if config.clients.backend == "ray":
             n = inputs.placement.workers
             console.say(f"starting Ray: a server actor and {n} client actor{'s' * (n > 1)}")

@@ -60,11 +60,6 @@ class Dropout:
     shapes: list[tuple[int, int]]
     """(pairs, tokens) of each client's own batch, before it was padded to the stack's."""
 
-    def afresh(self) -> Dropout:
-        """The same masks again, from the first on."""
-        rewound = [torch.Generator(g.device).manual_seed(g.initial_seed()) for g in self.generators]
-        return Dropout(self.p, rewound, self.shapes)
-
     def __call__(self, x: Tensor) -> Tensor:
         n, (rows, length, width) = len(self.generators), x.shape
         mask = x.new_zeros(n, rows // n, length, width)
