@@ -149,17 +149,10 @@ def test_no_step_and_no_evaluation_pads_or_reads_anything(tiny, monkeypatch):
     pool.worker.order_margins(moved(pool.layout, 10), range(10), "test")
 
 
-METHODS = {
-    "local": {},
-    "cl": {},
-    "multi_cl": {},
-    "fedavg": {},
-    "fl_target": {},
-    "fedbiscuit": {},
-    "soft_fl": {},
-    "fedgd": {},
-    "fedgd_target": {},
-}
+METHODS = (
+    "local", "cl", "multi_cl", "fedavg", "fl_target", "fedbiscuit", "soft_fl", "fedgd", "fedgd_target",
+    "fedprox", "scaffold", "ditto", "fedrep", "lore",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", ["linear", "adapted mlp"])
@@ -167,6 +160,10 @@ METHODS = {
 def test_every_algorithm_takes_it(tiny, tmp_path, algorithm, kind):
     """Cut after a round and resumed: the bits of a run that was not; and a forecast of its bytes."""
     config = override(tiny, REWARD | KINDS[kind] | {"algorithm": algorithm, "federation.rounds": 2})
+    if algorithm == "fedrep" and kind == "linear":
+        with pytest.raises(UserError, match="a row of objective reward is a head alone here"):
+            experiment.run(config, tmp_path / "whole", adapters=False)
+        return
     whole = experiment.run(config, tmp_path / "whole", adapters=False)
     assert label(flatten(whole["config"])).endswith("(reward)" if kind == "linear" else "(reward, adapted, MLP 4)")
     if algorithm != "local":
@@ -176,6 +173,20 @@ def test_every_algorithm_takes_it(tiny, tmp_path, algorithm, kind):
         assert measured(experiment.run(config, tmp_path / "cut", adapters=False)) == measured(whole)
     predicted = predict(experiment.prepare(config), Costs()).used
     assert (predicted.bytes_up, predicted.bytes_down) == (whole["bytes_up"], whole["bytes_down"])
+
+
+def test_a_row_of_lore_is_the_paper_s_mixture_of_rewards(tiny):
+    """Σ_b w_b r_b(x) of each response, with r_b the reward of head b: margins of the mixture of rows are the mixture of
+    the rows' margins. Under LoRA they are not: there the rows are mixed, not the rewards."""
+    w = torch.tensor([0.5, 0.3, 0.2])
+    for kind, exact in (("linear", True), ("adapted", False)):
+        clients = made(tiny, **KINDS[kind])
+        V = moved(clients.inputs.layout, 3)
+        c = [0] * 3
+        of_each = torch.stack(clients.worker.order_margins(V, c, "test"))
+        (mixed,) = clients.worker.order_margins((w @ V)[None], [0], "test")
+        same = torch.allclose(mixed, torch.einsum("b,bnk->nk", w, of_each), atol=1e-5)
+        assert same == exact
 
 
 def test_soft_fl_starts_from_orthogonal_small_rows(tiny):
