@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import re
 import sys
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
@@ -61,7 +60,7 @@ def command(argv: list[str]) -> int:
     if options.endpoint.dry_run and by != "endpoint":
         console.say(f"judging by {by} asks nobody and costs nothing; the same words without --dry-run do it")
         return 0
-    incomplete, made = False, []
+    incomplete, made = False, False
     for judge in options.reward.each() if by == "reward" else [getattr(options, by)]:
         judgement = judged(folder, judge, options.samples, options.seed)
         if not judgement["sections"]:
@@ -72,10 +71,10 @@ def command(argv: list[str]) -> int:
             console.warn(line)
         incomplete |= bool(judgement.get("failed")) or not kept
         if kept:
-            made.append(judgement["judge"])
+            made = True
             console.say(f"{judgement['judge']}: {path_of(folder, judgement['judge'])}")
     if options.track and made:
-        track(folder, options.run, made)
+        track(folder, options.run)
     return int(incomplete)
 
 
@@ -94,11 +93,11 @@ def kind(folder: Path, options: Options) -> str:
     """The default judge of a folder's comparisons."""
     if options.reward.reward_model:
         return "reward"
-    return "style" if responses.configuration(folder).data.source == "synthetic" else "endpoint"
+    return "style" if responses.configuration(folder).data.generated else "endpoint"
 
 
-def track(folder: Path, run: str, made: Collection[str]) -> None:
-    """Add the judgements just made to the policy's run in MLflow, where it has one."""
+def track(folder: Path, run: str) -> None:
+    """Add the folder's judgements to the policy's run in MLflow, where it has one."""
     from raypref.experiment.publish import publish_judgements
     from raypref.experiment.tracked import mlflow_record
     from raypref.storage import tracking
@@ -106,8 +105,11 @@ def track(folder: Path, run: str, made: Collection[str]) -> None:
     record = mlflow_record(folder)
     id = record.get("run_id") or (run if re.fullmatch("[0-9a-f]{32}", run) else "")
     if id:
-        with tracking.Run(record.get("uri") or tracking.tracking_uri(working_folder()), "", "", {}, run_id=id) as to:
-            publish_judgements(folder, to, made)
+        uri = record.get("uri") or tracking.tracking_uri(working_folder())
+        with tracking.Run(uri, "", "", {}, run_id=id) as to:
+            publish_judgements(folder, to)
+        if not to.delivered:
+            console.warn(f"the judgement is in {folder}, but not in MLflow at {uri}; the same words again add it")
 
 
 if __name__ == "__main__":

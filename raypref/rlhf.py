@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from raypref.config.conditions import conditions, matches
 from raypref.config.fields import of_part
 from raypref.config.identity import policy_key
 from raypref.config.spaces import listing, load_space
-from raypref.experiment.tracked import Tracker, mlflow_record, mlflow_run, tracker
+from raypref.experiment.tracked import Tracker, closing, mlflow_record, tracked_policy, tracker
 from raypref.objectives.dpo import DPOConfig
 from raypref.tools import checkpoint, console
 from raypref.tools.cli import parse, peek
@@ -106,10 +105,9 @@ def command(argv: list[str]) -> int:
                     console.warn(line)
                 console.say("")
     for _, task, folder in todo:
-        if task.config.data.source != "synthetic":
+        if not task.config.data.generated:
             console.say(f"judge it: python -m raypref.judge {folder}")
-    if to:
-        console.say(f"tracked: mlflow ui --backend-store-uri {shlex.quote(to.uri)}")
+    closing(to, [folder for _, _, folder in todo])
     return 0
 
 
@@ -123,16 +121,14 @@ def train_and_judge(
     from raypref.policy.follow import follow, lines
 
     config, total = task.config, task.config.rlhf.rounds if task.trains else 0
-    label = f"policy of {config.method} seed {config.seed}"
-    tags = {"raypref.policy": policy_key(config), "raypref.stage1": config.key}
-    with mlflow_run(config, folder, to, label, tags, run.id or None) as track:
+    with tracked_policy(config, folder, to, run.id) as track:
         with console.Progress(max(1, total), f"{config.method} policy rounds", len(lines(folder))) as progress:
             follow(task, folder, track=track, advance=lambda note: progress.advance(1, note))
-        judgements = [judged(folder, Style())] if options.judge and config.data.source == "synthetic" else []
+        judgements = [judged(folder, Style())] if options.judge and config.data.generated else []
         for judgement in judgements:
             keep(folder, judgement)
         if track is not None:
-            publish_judgements(folder, track, [judgement["judge"] for judgement in judgements])
+            publish_judgements(folder, track)
     return judgements
 
 

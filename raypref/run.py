@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ import tyro
 
 from raypref.config import RunConfig
 from raypref.config.spaces import listing, load_space
-from raypref.tools import console
+from raypref.tools import checkpoint, console
 from raypref.tools.cli import parse, peek
 from raypref.tools.folders import output_folder
 
@@ -58,7 +57,7 @@ def command(argv: list[str]) -> int:
     from raypref.evaluation import report, tables
     from raypref.experiment import loop as experiment
     from raypref.experiment.publish import tables_of, write_comparison
-    from raypref.experiment.tracked import tracked, tracker
+    from raypref.experiment.tracked import closing, tracked, tracker
     from raypref.storage.results import run_folder
 
     config = identified(options.config)
@@ -72,7 +71,10 @@ def command(argv: list[str]) -> int:
     results = []
     for config, folder, prepared in zip(configs, folders, inputs, strict=True):
         console.say(f"{config.method}: {folder}")
-        results.append(tracked(config, folder, to, adapters=options.adapters, bar=console.Progress, inputs=prepared))
+        with checkpoint.locked(folder, "wait for it, or choose another --out"):
+            results.append(
+                tracked(config, folder, to, adapters=options.adapters, bar=console.Progress, inputs=prepared)
+            )
     figure = write_comparison(results, folders[-1])
     console.say("")
     console.say(report.terminal(results))
@@ -80,8 +82,7 @@ def command(argv: list[str]) -> int:
         console.say("")
         console.say(tables.terminal(table))
     console.say(f"\nfigure: {figure}")
-    if to:
-        console.say(f"tracked: mlflow ui --backend-store-uri {shlex.quote(to.uri)}")
+    closing(to, folders)
     return 0
 
 

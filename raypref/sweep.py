@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 import re
-import shlex
 import shutil
 import sys
 import time
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -20,7 +21,7 @@ import tyro
 
 from raypref.config import RunConfig, UserError, flatten, nearest, override, read_config, to_dict
 from raypref.config.spaces import Space, listing, load_space
-from raypref.experiment.tracked import Tracker, mlflow_record, tracked, tracker
+from raypref.experiment.tracked import Tracker, closing, mlflow_record, tracked, tracker
 from raypref.tools import checkpoint, console
 from raypref.tools.cli import parse, peek
 from raypref.tools.folders import output_folder
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from raypref.clients.pool import Inputs
 
 ENVIRONMENT = {
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",  # a relative path such as --model.base ./base stays what it was
     "RAY_AIR_NEW_OUTPUT": "0",
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
@@ -168,8 +170,7 @@ def sweep(name: str, space: Space, options: Options, trials: Sequence[Trial], fo
             console.say(f"{failed}; what they left is kept, --resume goes on from there")
             return 1
         finally:
-            if to:
-                console.say(f"tracked: mlflow ui --backend-store-uri {shlex.quote(to.uri)}")
+            closing(to, [trial.folder for trial in trials], folder)
     return 0
 
 
@@ -287,8 +288,12 @@ def execute(
         def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
             console.say(f"started {by_name[trial.config['trial']].label}")
 
+        def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+            console.say(f"{by_name[trial.config['trial']].label}: its process or node was lost; it goes on")
+
         def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-            self.end(trial, f"validation {metric} {trial.last_result[metric]:.3f}")
+            last = trial.last_result
+            self.end(trial, "FAILED" if "error" in last else f"validation {metric} {last[metric]:.3f}")
 
         def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
             self.end(trial, "FAILED")
@@ -314,7 +319,14 @@ def execute(
             ),
             param_space={"trial": tune.grid_search(list(by_name))},
             tune_config=tune.TuneConfig(reuse_actors=True),  # a process that has its libraries takes the next trial
-            run_config=tune.RunConfig(name="tune", storage_path=str(folder), verbose=0, callbacks=[Lines()]),
+            run_config=tune.RunConfig(
+                name="tune",
+                storage_path=str(folder),
+                verbose=0,
+                callbacks=[Lines()],
+                # Only a lost process or node: what a trial raises is an outcome, see `run_trial`.
+                failure_config=tune.FailureConfig(max_failures=missing[0].config.clients.restarts),
+            ),
         ).fit()
     except BaseException:
         # Ends the trials' processes, so that nothing writes behind us. It fails no call that may be finishing: Ray's
@@ -325,16 +337,20 @@ def execute(
     for result in results:
         report = by_name[result.config["trial"]].folder / "error.txt"
         report.unlink(missing_ok=True)
+        error, trace = (result.metrics or {}).get("error", ""), (result.metrics or {}).get("trace", "")
         if result.error is not None:
-            checkpoint.write_bytes(report, re.sub(r"\x1b\[[0-9;]*m", "", str(result.error)).encode())
-            failures[result.config["trial"]] = reason(result.error)
+            error, trace = reason(result.error), str(result.error)
+        if error:
+            checkpoint.write_bytes(report, re.sub(r"\x1b\[[0-9;]*m", "", trace).encode())
+            failures[result.config["trial"]] = error
     return failures
 
 
 def run_trial(
     point: Mapping[str, str], trials: Mapping[str, Trial], to: Tracker | None, adapters: bool, metric: str
 ) -> None:
-    """Tune's function: the only process of its trial that saves and tracks. Tune hears validation numbers only."""
+    """Tune's function: the only process of its trial that saves and tracks. Tune hears the validation number only, or
+    what was raised."""
     from ray import tune
     from ray.util import get_current_placement_group, placement_group_table
 
@@ -343,8 +359,12 @@ def run_trial(
     trial = trials[point["trial"]]
     nodes = placement_group_table(get_current_placement_group())["bundles_to_node_id"]
     tags = {"raypref.nodes": " ".join(nodes[bundle] for bundle in sorted(nodes))}
-    result = tracked(trial.config, trial.folder, to, adapters=adapters, label=trial.label, tags=tags)
-    tune.report({metric: last(result, "validation", metric)})
+    try:
+        result = tracked(trial.config, trial.folder, to, adapters=adapters, label=trial.label, tags=tags)
+    except Exception as error:  # Tune would begin it again as it does a lost process
+        tune.report({metric: math.nan, "error": reason(error), "trace": traceback.format_exc()})
+    else:
+        tune.report({metric: last(result, "validation", metric)})
 
 
 def reason(error: Exception) -> str:

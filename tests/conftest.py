@@ -4,6 +4,7 @@ Set before anything heavy is imported: one thread (results depend on the count),
 """
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ for name, value in {
     "HF_HUB_OFFLINE": "1",
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAYPREF_FEATURES": tempfile.mkdtemp(prefix="raypref-features-"),
 }.items():
     os.environ.setdefault(name, value)
 

@@ -237,3 +237,32 @@ say("[bold] is not markup")
 def test_a_wide_table_is_whole_in_a_pipe():
     out = pipe(TABLE).stdout
     assert "column 11" in out and "…" not in out and "[bold] is not markup\n" in out
+
+
+@pytest.mark.parametrize(
+    ("raised", "line"),
+    [
+        ("OSError(28, 'No space left on device', 'runs/x')", "runs/x: no space is left; free some; what was saved"),
+        ("OSError(27, 'File too large')", "the disk: a file may not grow so large here"),
+        ("Exception('I/O error: No space left on device (os error 28)')", "the disk: no space is left"),
+    ],
+)
+def test_a_disk_that_takes_no_more_is_one_line(raised, line):
+    """Also in the words of a library in Rust, and behind another error."""
+    for body in (
+        f"raise {raised}",
+        f"try:\n    raise {raised}\nexcept Exception as e:\n    raise ValueError('x') from e",
+    ):
+        done = pipe(body)
+        assert done.returncode == 2 and done.stderr.startswith(f"raypref: {line}") and done.stderr.count("\n") == 1
+
+
+def test_a_file_size_limit_in_a_real_process(tmp_path):
+    body = """
+        import resource
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+        with open(argv[0], "w") as file:
+            file.write("x" * 500)
+    """
+    done = pipe(textwrap.dedent(body), str(tmp_path / "file"))
+    assert done.returncode == 2 and "ulimit -f" in done.stderr and "Traceback" not in done.stderr

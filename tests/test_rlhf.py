@@ -10,6 +10,7 @@ import pytest
 from raypref import generate, judge, rlhf, run, score
 from raypref.config import UserError, flatten, from_dict
 from raypref.experiment import publish
+from raypref.judges import judgement
 from raypref.storage import locate, tracking
 from raypref.tools import checkpoint
 
@@ -80,19 +81,27 @@ def test_a_judgement_made_later_reaches_mlflow(made):
 
 def test_clients_without_a_known_group_are_all_in_one_section(tmp_path):
     """MLflow takes no metric whose name ends with a slash."""
-    section = {"axis": "", "unseen": False, "win_rate": 0.75}
-    checkpoint.write_json(tmp_path / "judgements" / "style.json", {"sections": [section, section | {"unseen": True}]})
+    section = {"axis": "", "unseen": False, "win_rate": 0.75, "prompts": 1, "scores": [1.0]}
+
+    def keep(judge: str, **changed) -> None:
+        sections = [section | changed, section | {"unseen": True}]
+        assert judgement.keep(tmp_path, {"judge": judge, "settings": {}, "sections": sections})
+
+    keep("style")
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     with tracking.Run(uri, tracking.prepare(uri, "own"), "policy", {}) as track:
-        publish.publish_judgements(tmp_path, track, ["style"])
-        assert track.last_step("win_rate/style/all") == track.last_step("win_rate/style/unseen all") == 0
-    checkpoint.write_json(tmp_path / "judgements" / "gpt.json", {"sections": [section]})
-    with tracking.Run(uri, "", "", {}, run_id=track.id) as again:
-        publish.publish_judgements(tmp_path, again, ["gpt"])
-    with tracking.Run(uri, "", "", {}, run_id=track.id) as again:
-        publish.publish_judgements(tmp_path, again, ["gpt"])
+        publish.publish_judgements(tmp_path, track)
+    for rate in (0.5, 0.5, 0.25):  # the second says nothing new
+        keep("gpt", win_rate=rate)
+        with tracking.Run(uri, "", "", {}, run_id=track.id) as again:
+            publish.publish_judgements(tmp_path, again)
     # Each judgement is a point of its own; that of another judge is no new one.
-    assert [again.last_step(f"win_rate/{judge}/all") for judge in ("style", "gpt")] == [0, 1]
+    client = tracking._mlflow().MlflowClient(uri)
+    points = {
+        name: [(m.step, m.value) for m in client.get_metric_history(track.id, f"win_rate/{name}")]
+        for name in ("style/all", "style/unseen all", "gpt/all")
+    }
+    assert points == {"style/all": [(0, 0.75)], "style/unseen all": [(0, 0.75)], "gpt/all": [(0, 0.5), (1, 0.25)]}
 
 
 def test_what_is_done_is_not_done_again(made, capsys):

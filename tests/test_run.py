@@ -76,6 +76,20 @@ def test_a_mistake_is_one_line_and_status_2(command, words, line):
     assert "Traceback" not in err
 
 
+def test_a_command_at_work_keeps_another_out_of_its_folder(command, tmp_path):
+    words = ["fedavg", *WORDS, "--federation.rounds", "400", "--against", "none", "--no-track"]
+    first = command.start(*words)
+    try:
+        while not list(tmp_path.glob("runs/*/.lock")):
+            assert first.poll() is None, first.stderr.read()
+            time.sleep(0.05)
+        status, _, err = command(*words, "--resume")
+    finally:
+        first.kill()
+        first.communicate()
+    assert status == 2 and "another command is at work" in err and "Traceback" not in err
+
+
 def test_debug_shows_where_a_mistake_came_from(command):
     status, _, err = command("fedgd", "--experts.K", "three", "--debug")
     assert status == 2 and "Traceback" in err
@@ -96,8 +110,10 @@ def test_a_run_end_to_end(command, tmp_path):
     assert found[1].data.params["experts.K"] == "4"
     history = client.get_metric_history(found[1].info.run_id, "train/loss")
     assert [m.step for m in history] == [1, 2, 3, 4]
-    marks = client.get_metric_history(found[1].info.run_id, "personalization/test_accuracy")
-    assert [m.step for m in marks] == [0, 2, 5]
+    for metric in ("accuracy", "nll", "ece"):
+        marks = client.get_metric_history(found[1].info.run_id, f"personalization/test_{metric}")
+        assert [m.step for m in marks] == [0, 2, 5]
+    assert "Calibration on test pairs" in out and "NLL^5" in out
     names = {a.path for a in client.list_artifacts(found[1].info.run_id)}
     assert {"config.json", "result.json", "table.md", "curve.png", "groups.json", "groups.png", "adapters"} <= names
     assert (tmp_path / "runs" / folders[1] / "adapters" / "personalized" / "c00" / "adapter_config.json").exists()

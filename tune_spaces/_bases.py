@@ -1,6 +1,6 @@
 """Pieces that the spaces share."""
 
-from raypref.config import ClientsConfig, DataConfig, PersonalizationConfig, RunConfig, override
+from raypref.config import ClientsConfig, DataConfig, FederationConfig, PersonalizationConfig, RunConfig, override
 from raypref.config.spaces import Space
 from tune_spaces._papers import S1, S1_GEMMA, S2
 
@@ -60,6 +60,32 @@ VARIATIONAL = [(name, "variational") for name in ("fedvpl", "fedvpl_ortho", "fed
 
 S1_METHODS = [("feddpo", "dpo"), ("fedbiscuit", "choice"), ("fedvpl", "variational"), ("fedvpa_gp", "variational")]
 """Values of ("algorithm", "objective"): FedDPO and the selectors of S1 Table 1, all at one learning rate."""
+
+GRADED = RunConfig(
+    data=DataConfig(source="graded", group_sizes=(15, 15, 5, 5)),
+    federation=FederationConfig(rounds=120),
+    clients=TWO_ACTORS,
+)
+"""The graded benchmark, which wants twice the rounds of the one whose answers are in one style."""
+
+GRADED_SMOKE: dict[str, object] = {
+    **SMOKE,
+    "data.graded.train": (10, 20),
+    "data.graded.validation": 4,
+    "data.graded.test": 8,
+}
+"""`SMOKE` for spaces that start from `GRADED`."""
+
+GRADED_METHODS = ("algorithm", "objective", "variational.lora", "variational.adapted")
+SEVERAL = [
+    ("fedgd", "choice", False, False),  # which has no use for the two
+    ("fedvpl", "variational", True, True),
+    ("fedvpa_gp", "variational", True, True),
+    ("fedvpl", "variational", False, False),
+    *((name, "choice", False, False) for name in ("fedavg", "fedbiscuit", "soft_fl", "local", "multi_cl", "fl_target")),
+]
+"""Values of `GRADED_METHODS`: S2's methods and its references, and S1's conditioned form on adapted and on frozen
+features."""
 
 S2_METHOD = Space(
     about="A method in S2's setting, balanced and imbalanced.",

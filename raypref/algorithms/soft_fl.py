@@ -73,15 +73,21 @@ class SoftFL(Algorithm):
         super().__init__(config, clients)
         check_cohort(config, clients)
         self.K, self.T = config.of(ExpertsConfig).K, config.of(ExpertsConfig).T
-        K, r, narrow = self.K, config.model.lora_r, min(clients.layout.sides)
-        if K * r > narrow:
+        K, r, sides, beside = self.K, config.model.lora_r, clients.layout.sides, clients.layout.beside
+        if beside and beside < K:
+            raise UserError(
+                f"Soft-FL starts its experts as mutually orthogonal rows, so experts.K must be at most {beside}, the "
+                f"parameters of a head, but is {K}; lower it"
+            )
+        if sides and K * r > (narrow := min(sides)):
             raise UserError(
                 f"Soft-FL starts its experts in mutually orthogonal subspaces, so experts.K x model.lora_r must be at "
                 f"most {narrow}, the narrowest side of an adapted layer, but is {K} x {r}; lower one of them"
             )
 
     def init(self) -> SoftFLState:
-        """Line 1, after B.3's adapter initialization: K small, mutually orthogonal updates."""
+        """Line 1, after B.3's adapter initialization: K small, mutually orthogonal updates; of a row without adapters K
+        small, mutually orthogonal rows."""
         options, norms = self.config.of(SoftFLConfig), self.clients.weight_norms()
         theta = orthogonal_init(self.clients.layout, self.K, norms, options.epsilon, options.jitter, self.config.seed)
         return SoftFLState(round=0, theta=theta, w=self.update_soft_weights(theta, self.clients))

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import os
 import signal
+import socket
 import tempfile
 import threading
 import uuid
@@ -33,6 +34,8 @@ from raypref.clients.work import Evaluate, PooledStack, TrainPooled, Work
 from raypref.clients.worker import Share, Worker
 from raypref.config import RunConfig, UserError, registry
 from raypref.data.encode import EncodedClient
+from raypref.models.features import FOLDER
+from raypref.tools.errors import Lost
 
 KINDS = ("CPU", "GPU")
 PATIENCE = 30.0
@@ -44,19 +47,41 @@ REMEDY = "lower clients.{kind}s-per-actor or raise clients.clients-per-actor"
 def start_ray() -> None:
     """Join the cluster that is named or running, or else start one on this machine."""
     if not ray.is_initialized():
+        _check_address()
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-        plugins = {name: os.environ[name] for name in (registry.PLUGINS,) if os.environ.get(name)}
+        handed = {name: os.environ[name] for name in (registry.PLUGINS, FOLDER) if os.environ.get(name)}
         ray.init(
             log_to_driver=False,
             logging_level="ERROR",
             include_dashboard=False,
-            runtime_env={"env_vars": plugins} if plugins else None,
+            runtime_env={"env_vars": handed} if handed else None,
         )
         if threading.current_thread() is threading.main_thread():
             for number, handler in handlers.items():  # Ray puts its own in their place, which abort the process
                 if handler is not None:
                     signal.signal(number, handler)
+
+
+def _check_address() -> None:
+    """`UserError` within seconds where nothing answers at RAY_ADDRESS, or at the address that a head has left behind:
+    Ray itself waits for many minutes."""
+    named = os.environ.get("RAY_ADDRESS", "")
+    left = Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()) / "ray" / "ray_current_cluster"
+    address, where = named, "RAY_ADDRESS"
+    if named in ("", "auto") and left.exists():
+        address, where = left.read_text().strip(), str(left)
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except OSError as error:
+        remedy = "unset it" if where == "RAY_ADDRESS" else "delete that file"
+        raise UserError(
+            f"no Ray cluster answers at {address} ({error.strerror or error}), which {where} names; start it there, or "
+            f"{remedy}"
+        ) from error
 
 
 def bundles(config: RunConfig, clients: int) -> list[dict[str, float]]:
@@ -291,7 +316,7 @@ class Server:
 def stream_from_server(config: RunConfig, records: Callable[..., Iterator[Any]], *args: Any) -> Iterator[Any]:
     """Run a generator function in the server actor and yield what it yields.
 
-    Raises what it raised: a `UserError` as itself; a lost actor or node as `UserError` that names --resume.
+    Raises what it raised: a `UserError` as itself; a lost actor or node as `Lost`.
     """
     server = Server.options(num_cpus=config.clients.server_cpus, **_bundle(0)).remote()
     try:
@@ -314,8 +339,5 @@ def stream_from_server(config: RunConfig, records: Callable[..., Iterator[Any]],
         ray.kill(server)
 
 
-def _lost(error: Exception) -> UserError:
-    return UserError(
-        f"an actor died ({(str(error).strip().splitlines() or ['no reason given'])[0]}); "
-        "nothing finished is lost: run the same command again with --resume"
-    )
+def _lost(error: Exception) -> Lost:
+    return Lost(f"an actor died ({(str(error).strip().splitlines() or ['no reason given'])[0]})")

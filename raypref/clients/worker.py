@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -277,14 +278,8 @@ class LocalTraining:
         """The sequences of the comparisons drawn for each client."""
         parts = [self.worker.objective.sequences(comparisons) for comparisons in drawn]
         at = (self.stretch.purpose, self.stretch.round, self.step)
-        return Batch(
-            self.clients,
-            parts,
-            *self.worker.reader.batch(self.folds, parts),
-            self._dropout(parts),
-            self.worker.config.seed,
-            at,
-        )
+        mask = partial(self._dropout, parts, self.step)
+        return Batch(self.worker.reader, self.clients, parts, mask, self.worker.config.seed, at)
 
     def parts(self) -> dict[str, np.ndarray]:
         """The loss's parts by name, [n] means over the steps so far."""
@@ -314,13 +309,13 @@ class LocalTraining:
         drawn = comparisons(len(known), config.optim.batch_size, stretch.steps, draw)
         return 2 * known[drawn // 2] + drawn % 2
 
-    def _dropout(self, parts: Sequence[np.ndarray]) -> Dropout | None:
+    def _dropout(self, parts: Sequence[np.ndarray], step: int) -> Dropout | None:
         config, stretch = self.worker.config, self.stretch
         if config.model.lora_dropout == 0:
             return None
         at = (stretch.round, stretch.share.rank) if stretch.share else (stretch.round,)
         generators = [
-            torch_stream(config.seed, f"dropout {stretch.purpose}", *at, c, self.step, device=self.worker.device)
+            torch_stream(config.seed, f"dropout {stretch.purpose}", *at, c, step, device=self.worker.device)
             for c in self.clients
         ]
         shapes = [(len(p), int(f.lengths[p].max())) for f, p in zip(self.folds, parts, strict=True)]

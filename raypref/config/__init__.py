@@ -11,12 +11,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from raypref.config import registry
+from raypref.config import identity, registry
 from raypref.config.fields import check_range
+from raypref.config.sections import GENERATED as GENERATED
 from raypref.config.sections import ClientsConfig as ClientsConfig
 from raypref.config.sections import DataConfig as DataConfig
 from raypref.config.sections import DiagnosticsConfig as DiagnosticsConfig
 from raypref.config.sections import FederationConfig as FederationConfig
+from raypref.config.sections import GradedConfig as GradedConfig
 from raypref.config.sections import ModelConfig as ModelConfig
 from raypref.config.sections import OptimConfig as OptimConfig
 from raypref.config.sections import PersonalizationConfig as PersonalizationConfig
@@ -62,13 +64,11 @@ def read_config(folder: Path) -> RunConfig:
 def validate(config: RunConfig) -> None:
     """What can be said without the data: raises `UserError` with one line that says what to do."""
     algorithm, objective = registry.algorithm(config.algorithm), registry.objective(config.objective)
-    sections = [("", config), *((f.name, getattr(config, f.name)) for f in dataclasses.fields(config))]
-    sections = [(name, section) for name, section in sections if dataclasses.is_dataclass(section)]
-    for name, section in sections:
-        for field in dataclasses.fields(section):
-            check_range(f"{name}.{field.name}" if name else field.name, getattr(section, field.name), field)
-    for name, section in sections:
-        if name and hasattr(section, "check"):
+    values = flatten(dataclasses.asdict(config))
+    for name, field in identity.described().items():
+        check_range(name, values[name], field)
+    for section in (getattr(config, f.name) for f in dataclasses.fields(config)):
+        if hasattr(section, "check"):
             section.check()
     marks, diagnosed = config.personalization.marks, config.diagnostics.marks
     if list(diagnosed) != sorted(set(diagnosed) & set(marks)):

@@ -63,6 +63,9 @@ def known(flat: Mapping[str, Any], parts: Collection[Part], sections: Collection
         section = name.partition(".")[0] if "." in name else ""
         if name not in flat or section not in sections or fields.part(field) not in parts:
             continue
+        generator = name.split(".")[1:-1]
+        if generator and generator != [flat["data.source"]]:  # what another source is made with
+            continue
         if fields.neutral(field) is ALWAYS or flat[name] != json.loads(json.dumps(fields.neutral(field))):
             kept[name] = flat[name]
     if kept.get("data.digest"):

@@ -7,7 +7,7 @@ configuration (`raypref.config.tree`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
 
 import tyro
@@ -15,21 +15,51 @@ import tyro
 from raypref.config.fields import setting
 from raypref.tools.errors import UserError
 
+GENERATED = ("synthetic", "graded")
+"""Sources that are made here, of phrases whose styles are known."""
+
+
+@dataclass(frozen=True)
+class GradedConfig:
+    """`data.source graded`: mixed answers, individual wishes, noisy labels (docs/data.md says how these were chosen).
+
+    Its clients are as `data.axes` and `data.group_sizes` say.
+    """
+
+    wishes: tuple[str, ...] = ()
+    """What each group wishes, a digit an axis: 1 its first pole, 2 its second, 0 neither, such as `10 20` for groups
+    that oppose each other on the first axis alone; 2 to 16 groups. Empty: all ways to wish a pole of every axis."""
+    train: tuple[int, int] = setting((20, 200), least=1)
+    """Fewest and most training pairs a client; within a group they rise by rank, each by about the same factor."""
+    validation: int = setting(10, least=1)
+    """Validation pairs a client."""
+    test: int = setting(200, least=1)
+    """Test pairs a client, of topics that no other pair has."""
+    sentences: int = setting(1, least=1)
+    """Of an answer."""
+    temperature: float = setting(0.65, above=0)
+    """A client chooses by σ(margin / temperature); the larger, the noisier."""
+    spread: float = setting(0.4, least=0)
+    """Of the lognormal strength with which a client has its group's wish on an axis."""
+    noise: float = setting(0.5, least=0)
+    """Standard deviation of what a client wishes by itself, on every axis."""
+
 
 @dataclass(frozen=True)
 class DataConfig:
     """Where the preference pairs come from and how a client's pairs are split."""
 
     source: str = "synthetic"
-    """`synthetic` (the embedded generator), a JSONL, JSON, CSV or Parquet file or a folder of them, or a hub id
-    (`OWNER/NAME`, `OWNER/NAME:CONFIGURATION`, or `OWNER/NAME:FOLDER+FOLDER`). Pairs without people (`python -m
-    raypref.data synthesize`) are dealt to the synthetic clients, or by `kinds`."""
+    """`synthetic`, also called `named` (the embedded generator: an answer is in one style), `graded` (the same phrases,
+    mixed answers: a benchmark that methods can lose), a JSONL, JSON, CSV or Parquet file or a folder of them, or a hub
+    id (`OWNER/NAME`, `OWNER/NAME:CONFIGURATION`, with commas for several, or `OWNER/NAME:FOLDER+FOLDER`). Pairs without
+    people (`python -m raypref.data synthesize`) are dealt to the synthetic clients, or by `kinds`."""
     kinds: tuple[str, ...] = setting((), neutral=())
     """Words in the names of files, or of folders, that tell which kind of pair they hold (S1 5.1: helpful, harmless):
     rows without people are dealt to clients that hold one kind each, which is then their group; `group_sizes` says how
     many. Files without such a word are left out. Empty: off."""
     group_sizes: tuple[int, ...] = (15, 15, 5, 5)
-    """Synthetic or synthesized: clients in G1 to G4 (S2 2.3: 10/10/10/10 balanced, 15/15/5/5 imbalanced), or two
+    """Generated or synthesized: clients in G1 to G4 (S2 2.3: 10/10/10/10 balanced, 15/15/5/5 imbalanced), or two
     numbers, for the two that wish the opposite on every axis. With `kinds`: clients of each kind (S1 5.1: 5/5, 25/25,
     50/50)."""
     pairs_per_client: int = setting(0, neutral=0, least=0)
@@ -37,9 +67,12 @@ class DataConfig:
     pairs_per_axis: int = setting(100, least=1)
     """Synthetic or synthesized: pairs each client holds on each style axis, all folds together (S2 2.3: 650)."""
     axes: tuple[str, ...] = ("education", "humor")
-    """Synthetic or synthesized: the style axes whose combinations form the groups (S2 2.3)."""
+    """Generated or synthesized: the style axes whose combinations form the groups (S2 2.3)."""
     client_column: str = "client_id"
     """Column that names the person behind a choice; empty: all rows are one client's."""
+    annotator_columns: tuple[str, ...] = setting((), neutral=())
+    """Columns of a table with `response1` and `response2` that hold a person's votes each: 1, 2, or 0 for a tie; the
+    column's name is the person's. Empty: all columns that hold nothing but votes."""
     group_column: str = ""
     """Column with the true preference group, where it is known; empty: unknown (FL_target then refuses)."""
     prompt_column: str = "prompt"
@@ -48,6 +81,9 @@ class DataConfig:
     split: str = "pair"
     """`pair`: a hash of the unordered pair decides its fold, for everybody; otherwise a column (such as `topic`) whose
     value decides it, so that test values are unseen in training."""
+    fold_column: str = setting("", neutral="")
+    """Column that says of every row in which fold it is: `train`, `validation` or `test` (also `training`, `val`,
+    `valid` and `dev`), as others have cut them. `validation` and `test` beneath are then without effect. Empty: off."""
     validation: float = setting(0.16, above=0, below=1)
     """Share of the pairs held out for validation. Fold sizes are approximate under hashing."""
     test: float = setting(0.16, above=0, below=1)
@@ -70,6 +106,16 @@ class DataConfig:
     digest: Annotated[str, tyro.conf.Suppress] = setting("", neutral="")
     """Of the rows in `source`, where that is a file or a folder; filled in when a run starts. It takes the place of
     `source` in a run's key, so that moving a folder renames nothing."""
+    graded: GradedConfig = field(default_factory=GradedConfig)
+
+    def __post_init__(self) -> None:
+        if self.source == "named":  # one source, one key
+            object.__setattr__(self, "source", "synthetic")
+
+    @property
+    def generated(self) -> bool:
+        """Whether the pairs are made here, of phrases whose styles are known."""
+        return self.source in GENERATED
 
     def check(self) -> None:
         """`UserError` where fields do not go together."""
@@ -78,8 +124,10 @@ class DataConfig:
         if self.cover_min_rows > 1 and not self.cover_column:
             raise UserError("data.cover_min_rows counts rows in each value of data.cover_column; name that column, too")
         if self.kinds:
-            if self.source == "synthetic":
-                raise UserError("data.kinds tells files apart, and data.source is synthetic; leave data.kinds empty")
+            if self.generated:
+                raise UserError(
+                    f"data.kinds tells files apart, and data.source is {self.source}; leave data.kinds empty"
+                )
             if not all(kind.strip() for kind in self.kinds) or len(set(self.kinds)) < len(self.kinds):
                 raise UserError(f"data.kinds is {self.kinds}; give different words, such as helpful harmless")
             sizes = self.group_sizes
@@ -92,6 +140,12 @@ class DataConfig:
             raise UserError(
                 f"data.pairs_per_client is {self.pairs_per_client}; it must be 0 without data.kinds, else not negative"
             )
+        if self.source == "graded":
+            if self.graded.train[0] > self.graded.train[1]:
+                raise UserError(f"data.graded.train is {self.graded.train}; give the fewest pairs first, then the most")
+            off = {"split": "pair", "exact_counts": (0, 0), "fold_column": ""}
+            for name in (name for name, value in off.items() if getattr(self, name) != value):
+                raise UserError(f"data.{name} cuts folds, and data.source graded has its own; set data.graded.test")
 
 
 @dataclass(frozen=True)
@@ -111,6 +165,9 @@ class ModelConfig:
     """On the input of the adapter only, as in PEFT (S2 section 5)."""
     lora_targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj")
     """Adapted linear modules of every block (S2 section 5; FedBiscuit's released code differs: q, v)."""
+    feature_cache: str = setting("", part="where")
+    """Folder where what the frozen base reads once is kept for all runs; empty: RAYPREF_FEATURES, or else
+    ~/.cache/raypref/features."""
 
     def check(self) -> None:
         """`UserError` where there is nothing to adapt."""
@@ -193,6 +250,9 @@ class ClientsConfig:
     """CPU share of the server actor, which mostly waits."""
     threads: int = setting(1, part="where", least=1)
     """torch threads of a process that trains."""
+    restarts: int = setting(3, part="where", least=0)
+    """Times that a run goes on by itself where an actor or a node is lost, from the last round that was saved: to the
+    same bits. A trial of a sweep also starts again where its process is."""
     eval_batch: int = setting(64, part="rounding", least=1)
     """Comparisons in one evaluation pass: as many as a CPU's cache holds (of the embedded base), more on a GPU."""
     pooled_workers: int = setting(1, part="rounding", neutral=1, least=1)

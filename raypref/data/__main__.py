@@ -6,16 +6,13 @@ import dataclasses
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import tyro
 
-from raypref.config import DataConfig, ModelConfig, UserError, nearest, registry, validate
+from raypref.config import DataConfig, ModelConfig, RunConfig, UserError, nearest, registry, validate
 from raypref.data.synthesize import Synthesize, synthesize
 from raypref.tools import cli, console
-
-if TYPE_CHECKING:
-    from raypref.config import RunConfig
 
 
 @dataclass(frozen=True)
@@ -23,15 +20,13 @@ class Look:
     """The options of every command that looks at data."""
 
     source: tyro.conf.Positional[str] = ""
-    """A file, a folder, a hub id or `synthetic`; left out: --data.source."""
+    """A file, a folder, a hub id, `synthetic` or `graded`; left out: --data.source."""
     data: DataConfig = field(default_factory=DataConfig)
     seed: int = 0
-    """Of the synthetic data."""
+    """Of generated data."""
 
     def config(self) -> RunConfig:
         """The run whose data are meant; raises `UserError` where it cannot make sense."""
-        from raypref.config import RunConfig
-
         config = RunConfig(data=dataclasses.replace(self.data, source=self.source or self.data.source))
         validate(config)
         return config
@@ -39,7 +34,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Check(Look):
-    """What a data set would do to a run: clients and folds, rows lost and why, truncation, repeats, disagreement."""
+    """What a data set would do to a run: clients and folds, rows lost and why, truncation, disagreement, baselines."""
 
     base: Annotated[str, tyro.conf.arg(name="model.base")] = ModelConfig().base
     """Whose tokenizer counts the tokens: `embedded`, a local folder or a hub id."""
@@ -62,8 +57,9 @@ def check(args: Check) -> int:
     config = dataclasses.replace(args.config(), objective=args.objective)
     registry.objective(args.objective)
 
+    from raypref.data import baselines
     from raypref.data import check as checking
-    from raypref.data.load import read
+    from raypref.data.load import hidden, read
 
     federation, counts = read(config.data, args.seed)
 
@@ -71,8 +67,9 @@ def check(args: Check) -> int:
 
     report = checking.check(config, federation, counts, load_tokenizer(args.base))
     print(*report.lines(), sep="\n")
-    if not report.federation.clients:
+    if not federation.clients:
         raise UserError(f"{config.data.source}: no client is left, so nothing could be trained")
+    print(*baselines.lines(baselines.measure(federation, hidden(config.data, args.seed))), sep="\n")
     if report.starved:
         raise UserError(
             f"{config.data.source}: a run would stop at {len(report.starved)} clients; raise data.max_length"
@@ -87,22 +84,60 @@ def show(args: Show) -> int:
         raise UserError(f"n is {args.n}; it must be at least 1")
 
     from raypref.data import check as checking
+    from raypref.data.load import hidden, load
+
+    print(*checking.show(load(config.data, args.seed), args.n, hidden(config.data, args.seed)), sep="\n")
+    return 0
+
+
+@dataclass(frozen=True)
+class Features:
+    """Read what the frozen base makes of a data set's texts, ahead of the runs that look it up."""
+
+    config: Annotated[RunConfig, tyro.conf.arg(name="")] = field(
+        default_factory=lambda: RunConfig(algorithm="fedavg", objective="reward")
+    )
+    source: tyro.conf.Positional[str] = ""
+    """As for the other commands; the fields are those of `python -m raypref.run`."""
+
+
+def features(args: Features) -> int:
+    """Fill the store of features, with a bar."""
+    given = args.config
+    config = dataclasses.replace(given, data=dataclasses.replace(given.data, source=args.source or given.data.source))
+    validate(config)
+
+    from raypref.data.encode import encode_federation
     from raypref.data.load import load
 
-    print(*checking.show(load(config.data, args.seed), args.n), sep="\n")
+    federation, objective = load(config.data, config.seed), registry.objective(config.objective)
+
+    from raypref.models.features import fill_for  # after the data's own errors: it takes seconds
+    from raypref.models.selector import load_tokenizer, pad_id
+
+    tokenizer = load_tokenizer(config.model.base)
+    data = encode_federation(federation, tokenizer, objective.encoding(config), config.data.max_length)
+    filled = fill_for(config, data, pad_id(tokenizer), console.Progress)
+    if filled is None:
+        raise UserError(
+            f"objective {config.objective} of these fields looks up nothing that can be read ahead; --objective reward "
+            "does, and variational with --variational.responses apart"
+        )
+    console.say(str(filled))
     return 0
 
 
 COMMANDS: dict[str, tuple[type[Any], Callable[..., int]]] = {
     "check": (Check, check),
     "show": (Show, show),
+    "features": (Features, features),
     "synthesize": (Synthesize, synthesize),
 }
 
 
 SOURCE = """\
 SOURCE is a JSONL, JSON, CSV or Parquet file, a folder of them, a hub id (OWNER/NAME[:CONFIGURATION]),
-or `synthetic`; `synthesize` takes a file of prompts. Its rows are known by their columns:"""
+or a generator, `synthetic` or `graded`; `synthesize` takes a file of prompts. Its rows are known by their columns:"""
 
 
 def command(argv: Sequence[str]) -> int:

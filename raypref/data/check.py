@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +11,11 @@ import numpy as np
 
 from raypref.config import RunConfig, registry
 from raypref.data import encode
-from raypref.data.federation import FOLDS, Federation
+from raypref.data.federation import FOLDS, Federation, Pair
+from raypref.data.graded import Person
 from raypref.data.people import Counts
 from raypref.data.rows import listing
+from raypref.data.synthetic import AXES
 from raypref.tools import console
 
 
@@ -39,6 +41,8 @@ class Report:
         dealt_pairs = f", {counts.pairs:,} of them dealt to clients" if counts.undealt else ""
         yield f"{data.source}: {counts.rows:,} rows, {counts.pairs + counts.undealt:,} distinct pairs{dealt_pairs}"
         yield f"read as {counts.read_as}"
+        for what, number in counts.asides.items():
+            yield _row(number, what)
         yield "\nrows"
         yield _row(sum(counts.lost.values()), "unusable and left out")
         for reason, number in counts.lost.items():
@@ -58,7 +62,7 @@ class Report:
             yield f"hint: {counts.hint}"
         if not federation.clients:
             return
-        yield "\npairs a fold"
+        yield "\npairs a fold" + (f", as column {data.fold_column!r} has them" if data.fold_column else "")
         yield f"{'':12}{'all':>10}{'share':>9}{'min':>8}{'median':>8}{'max':>8}  a client"
         total = sum(int(federation.sizes(fold).sum()) for fold in FOLDS)
         for fold in FOLDS:
@@ -92,8 +96,11 @@ def check(config: RunConfig, federation: Federation, counts: Counts, tokenizer: 
     return Report(config, federation, counts, tokens, tuple(starved))
 
 
-def show(federation: Federation, n: int) -> Iterator[str]:
-    """A few pairs as text: `n` of them, of clients spread over the federation."""
+def show(federation: Federation, n: int, hidden: Mapping[str, Person]) -> Iterator[str]:
+    """A few pairs as text: `n` of them, of clients spread over the federation.
+
+    hidden: by client id what a generator knows of its clients, which is shown, too (`raypref.data.load.hidden`).
+    """
     clients = federation.clients
     count = min(n, len(clients))
     spread = [clients[i * len(clients) // count] for i in range(count)]
@@ -103,7 +110,22 @@ def show(federation: Federation, n: int) -> Iterator[str]:
         yield f"client {client.id}" + (f", group {client.group}" if client.group else "")
         for name in ("prompt", "chosen", "rejected"):
             yield f"  {name:9} " + getattr(pair, name).replace("\n", f"\n{'':12}")
+        if client.id in hidden:
+            yield from _hidden(hidden[client.id], pair)
         yield ""
+
+
+def _hidden(person: Person, pair: Pair) -> Iterator[str]:
+    """The wish behind a choice, what its answers are made of, and whether the label is noise."""
+    choice = next(choice for choices in person.folds.values() for choice in choices if choice.pair == pair)
+    wishes = (f"{AXES[axis][weight < 0]} {abs(weight):.1f}" for axis, weight in person.wish.items())
+    yield "  wish      " + ", ".join(wishes)
+    for name, answer in (("chosen", choice.chosen), ("rejected", choice.rejected)):
+        styles = (pole for axis in person.wish for pole in AXES[axis])
+        numbers = itertools.chain.from_iterable(answer.holds)
+        yield f"  {name:9} holds " + ", ".join(f"{n} {pole}" for n, pole in zip(numbers, styles, strict=True))
+    verdicts = ("a coin: it wishes neither more", "as wished", "noise: it wishes the other")
+    yield f"  margin    {choice.margin:+.1f}, {verdicts[int(np.sign(choice.margin))]}"
 
 
 def _row(number: int, sentence: str) -> str:

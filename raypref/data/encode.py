@@ -7,7 +7,8 @@ the parity of the index; nothing of it is in the text (tested).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -58,6 +59,12 @@ def concatenate(folds: Sequence[EncodedFold]) -> EncodedFold:
         np.cumsum(lengths),
         np.concatenate([np.zeros((0, width), np.int32), *(f.spans for f in folds)]),
     )
+
+
+def sequences_of(fold: EncodedFold) -> Iterator[np.ndarray]:
+    """The fold's token sequences one by one: int32, of any length."""
+    for start, end in itertools.pairwise(fold.offsets.tolist()):
+        yield fold.tokens[start:end]
 
 
 @dataclass(frozen=True)
@@ -114,6 +121,11 @@ class EncodedFederation:
             for fold in map(client.fold, FOLDS):
                 digest.update(fold.offsets.tobytes() + fold.tokens.tobytes())
         return digest.hexdigest()
+
+    @property
+    def largest_token(self) -> int:
+        """The largest token id of all clients and folds."""
+        return max(int(client.fold(name).tokens.max()) for client in self.clients for name in FOLDS)
 
     def sizes(self, fold: str = "train") -> np.ndarray:
         """Pairs of every client: int64 [C] (S2: N_c for the training fold)."""

@@ -1,4 +1,4 @@
-"""From a source (synthetic, files, a hub id) to a `Federation`: rows, their form's pairs, people, folds.
+"""From a source (a generator, files, a hub id) to a `Federation`: rows, their form's pairs, people, folds.
 
 No row is lost silently: what is left out is counted.
 """
@@ -9,8 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from raypref.config import DataConfig, UserError
-from raypref.data import forms, kinds, sources, synthetic
+from raypref.data import forms, graded, kinds, sources, synthetic
 from raypref.data.federation import Federation
+from raypref.data.forms import prism
 from raypref.data.forms.pairs import NO_PROMPT
 from raypref.data.people import Counts, assemble
 from raypref.data.rows import PairRow, Table, columns_of, listing, no_column, wrapper_of
@@ -19,7 +20,7 @@ from raypref.data.rows import PairRow, Table, columns_of, listing, no_column, wr
 def load(config: DataConfig, seed: int) -> Federation:
     """Read a data set into people with folds.
 
-    `seed` makes the synthetic data and deals pairs without people; it does not touch the folds. Raises `UserError` for
+    `seed` makes generated data and deals pairs without people; it does not touch the folds. Raises `UserError` for
     a source that cannot be read, a missing column, or when no client is left.
     """
     federation, _ = read(config, seed)
@@ -37,6 +38,9 @@ def read(config: DataConfig, seed: int) -> tuple[Federation, Counts]:
             )
         if config.split != "pair":
             raise UserError("data.exact_counts draws pairs, whatever their data.split; set one of the two only")
+    if config.fold_column and (config.split != "pair" or config.exact_counts != (0, 0)):
+        other = "data.split" if config.split != "pair" else "data.exact_counts"
+        raise UserError(f"data.fold_column takes folds as they are, and {other} cuts others; set one of the two only")
     source = _source(config, seed)
     config, columns = source.config, source.columns
     needed = {
@@ -46,15 +50,22 @@ def read(config: DataConfig, seed: int) -> tuple[Federation, Counts]:
         "group-column": config.group_column,
         "prompt-column": config.prompt_column if config.prompt_column != "prompt" else "",  # it may be implicit
         "split": config.split if config.split != "pair" else "",
+        "fold-column": config.fold_column,
         "cover-column": config.cover_column,
     }
-    for flag, name in needed.items():
+    for flag, name in [*needed.items(), *(("annotator-columns", name) for name in config.annotator_columns)]:
         if name and name not in columns:
             raise no_column(config.source, name, flag, columns, wrapper_of(source.rows))
     federation, counts = assemble(source.rows, config)
     if "prompt" not in columns and counts.lost.get(NO_PROMPT) and sum(counts.lost.values()) == counts.rows:
         raise no_column(config.source, "prompt", "prompt-column", columns)
     return federation, replace(counts, read_as=source.read_as, hint=source.hint)
+
+
+def hidden(config: DataConfig, seed: int) -> dict[str, graded.Person]:
+    """By client id what a generator knows and no run sees: its wish, and what its answers are made of; empty where
+    the source has no such thing."""
+    return {person.id: person for person in graded.people(config, seed)} if config.source == "graded" else {}
 
 
 @dataclass(frozen=True)
@@ -80,8 +91,18 @@ def _source(config: DataConfig, seed: int) -> Source:
         rows = synthetic.generate(config.group_sizes, config.pairs_per_axis, config.axes, seed)
         read_as = "synthetic: the embedded generator's pairs of the clients of data.group_sizes"
         return Source(as_dealt, (*forms.DEALT.values(), "axis"), rows, read_as)
-    tables = sources.tables(kinds.source_of(config) if config.kinds else config.source)
+    if config.source == "graded":
+        read_as = "graded: the embedded generator's mixed answers, chosen by the clients of data.group_sizes"
+        as_drawn = replace(as_dealt, fold_column="fold")
+        return Source(as_drawn, (*forms.DEALT.values(), "topic", "fold"), graded.rows(config, seed), read_as)
+    tables = sources.tables(kinds.source_of(config) if config.kinds else prism.source_of(config))
     name, columns = _form_of(tables, config), columns_of(tables)
+    if config.annotator_columns and name != forms.WIDE:
+        between = forms.known_by(forms.WIDE, config)
+        raise UserError(
+            f"{config.source}: data.annotator_columns names who voted between {between}, and its rows are read as "
+            f"{name}; leave it empty"
+        )
     if config.kinds:
         rows = kinds.deal(tables, config, seed)
         read_as = f"{name}, of the kinds {', '.join(config.kinds)} by the names of files, dealt to clients of one each"

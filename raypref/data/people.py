@@ -9,8 +9,8 @@ from dataclasses import astuple, dataclass, field
 from raypref.config import DataConfig, UserError
 from raypref.data.federation import FOLDS, Client, Federation, Pair
 from raypref.data.forms.pairs import extract
-from raypref.data.rows import Losses, PairRow, Unusable, as_text, listing
-from raypref.data.splits import crossing, exact_folds, key_fold, pair_key, value_fold
+from raypref.data.rows import Aside, Losses, PairRow, Row, Unusable, as_text, listing, shortened
+from raypref.data.splits import FOLD_NAMES, crossing, exact_folds, key_fold, pair_key, value_fold
 
 
 @dataclass
@@ -31,6 +31,8 @@ class Counts:
     """Distinct pairs on which two people chose opposite sides: not dirt, but what personalization is for."""
     crossing: int = 0
     """Distinct pairs that are in different folds for different rows; 0 when the pair's hash decides."""
+    asides: Mapping[str, int] = field(default_factory=dict)
+    """What the form met beside pairs and unusable rows -> how many of it."""
     undealt: int = 0
     """Pairs without people that no client needed."""
     left_out: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -44,9 +46,10 @@ class Counts:
         """One sentence for each kind of thing that was met."""
         overlap = (
             ", so a model may have been trained on what it is tested on; data.split 'pair' without data.exact_counts "
-            "has no such overlap"
+            "or data.fold_column has no such overlap"
         )
         sentences = [
+            *((what, number, "") for what, number in self.asides.items()),
             *((f"rows left out, {reason}", number, f" of {self.rows:,}") for reason, number in self.lost.items()),
             ("rows that repeat one of the same client, kept once", self.doubled, ""),
             ("pairs on which one client chose both ways, both kept", self.conflicting, ""),
@@ -113,8 +116,11 @@ def assemble(rows: Iterable[PairRow], config: DataConfig) -> tuple[Federation, C
 def gather(rows: Iterable[PairRow], config: DataConfig) -> tuple[dict[str, Person], Counts]:
     """Give each row's choice to its person, by id; what is lost is counted."""
     people: dict[str, Person] = {}
-    counts, losses = Counts(), Losses()
+    counts, losses, asides = Counts(), Losses(), Counter[str]()
     for row in rows:
+        if isinstance(row, Aside):
+            asides[row.what] += row.number
+            continue
         counts.rows += 1
         if row is None:
             counts.undealt += 1
@@ -123,11 +129,9 @@ def gather(rows: Iterable[PairRow], config: DataConfig) -> tuple[dict[str, Perso
             if isinstance(row, Unusable):
                 raise row
             name = as_text(row.get(config.client_column)) if config.client_column else "all"
-            value = as_text(row.get(config.split)) if config.split != "pair" else "pair"
             if not name:
                 raise Unusable("no client id")
-            if not value:
-                raise Unusable(f"nothing in column {config.split!r}, which decides the fold")
+            value = _deciding(row, config)
             texts = (row.get(column) for column in (config.prompt_column, config.chosen_column, config.rejected_column))
             pair = extract(*texts)
         except Unusable as reason:
@@ -135,13 +139,29 @@ def gather(rows: Iterable[PairRow], config: DataConfig) -> tuple[dict[str, Perso
             continue
         person = people.setdefault(name, Person())
         counts.doubled += pair in person.choices
-        person.choices[pair] = min(value, person.choices.get(pair, value))  # the smallest, so that order is nothing
+        # The smallest, so that order is nothing; of ready folds it is the test, so that nobody trains on it.
+        person.choices[pair] = min(value, person.choices.get(pair, value))
         if config.group_column:
             person.groups |= {as_text(row.get(config.group_column))} - {""}
         if config.cover_column:
             person.covered[as_text(row.get(config.cover_column))] += 1
-    counts.lost = losses.reasons()
+    counts.lost, counts.asides = losses.reasons(), asides
     return people, counts
+
+
+def _deciding(row: Row, config: DataConfig) -> str:
+    """What decides the fold of a row: its fold itself, where a column says it, or a value; raises `Unusable`."""
+    column = config.fold_column or (config.split if config.split != "pair" else "")
+    if not column:
+        return "pair"
+    value = as_text(row.get(column))
+    if not value:
+        raise Unusable(f"nothing in column {column!r}, which decides the fold")
+    if not config.fold_column:
+        return value
+    if value.lower() not in FOLD_NAMES:
+        raise Unusable(f"column {column!r} names none of {', '.join(FOLD_NAMES)}", f"it says {shortened(value)}")
+    return FOLD_NAMES[value.lower()]
 
 
 def _why_left_out(
@@ -167,6 +187,8 @@ def _why_left_out(
 
 
 def _folds(client: str, keys: Sequence[bytes], values: Sequence[str], config: DataConfig) -> list[str]:
+    if config.fold_column:
+        return list(values)
     if config.exact_counts != (0, 0):
         return exact_folds(client, keys, *config.exact_counts)
     if config.split == "pair":

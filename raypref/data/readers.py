@@ -54,6 +54,8 @@ def explained(path: Path) -> Iterator[None]:
 def table(path: Path) -> Table:
     """The rows of one local file, whose suffix is one of `READERS`. Raises `UserError` where it cannot be read."""
     read_header, read_rows = READERS[suffix(path)]
+    with explained(path):
+        _check_kind(path)
 
     def rows() -> Iterator[RowRead]:
         with explained(path):
@@ -61,6 +63,24 @@ def table(path: Path) -> Table:
 
     with explained(path):
         return Table(tuple(read_header(path)), rows, str(path))
+
+
+def _check_kind(path: Path) -> None:
+    """`UserError` where the file begins like one of another kind than its name says."""
+    with path.open("rb") as file:
+        head = file.read(64)
+    for begins, what in KINDS.items():
+        if head.startswith(begins) and not (begins == GZIP and path.suffix.lower() == ".gz"):
+            raise UserError(f"{path}: {what.format(path=shlex.quote(str(path)))}")
+
+
+GZIP = b"\x1f\x8b"
+KINDS = {
+    b"version https://git-lfs": "is Git LFS's pointer to the file, not the file itself; fetch it: git lfs pull",
+    GZIP: "is compressed by gzip, which its name does not say: mv {path} {path}.gz",
+    b"PK\x03\x04": "is a zip archive; unpack it first: unzip {path}",
+}
+"""How files begin that are often given by mistake -> what they are, and what to do."""
 
 
 # --- text
@@ -122,13 +142,29 @@ def _json_rows(path: Path) -> Iterator[RowRead]:
         return
     try:
         value, has_long = _parse("".join(lines(path)))
-    except json.JSONDecodeError:
+    except json.JSONDecodeError as error:
+        if first.strip() == "{" and error.msg == "Extra data":
+            name = shlex.quote(str(path))
+            raise UserError(
+                f"{path}: its objects go over several lines; put each on one: jq -c . {name} > NEW"
+            ) from None
         _, second = next(numbered, (0, ""))
         if first.strip() not in ("[", "{") and ("jsonl" in suffix(path) or _is_object(second)):
             _json_line(path, at, first)  # of JSON Lines the first is to blame, whose end may look right
         raise
     for number, item in enumerate(value if isinstance(value, list) else [value], 1):
         yield _json_row(path, f"item {number}", item, has_long and _holds_long(item))
+
+
+def _are_columns(value: Any) -> bool:
+    """Whether it is what pandas makes of a table by default: column -> number of the row -> cell, or a list of cells
+    (not turns of a conversation, which are objects)."""
+    if not isinstance(value, dict) or len(value) < 2 or len({type(cells) for cells in value.values()}) > 1:
+        return False
+    first = next(iter(value.values()))
+    if isinstance(first, dict):
+        return all(cells.keys() == first.keys() and all(map(str.isdigit, cells)) for cells in value.values())
+    return isinstance(first, list) and not any(isinstance(cell, dict) for cells in value.values() for cell in cells)
 
 
 def _json_line(path: Path, number: int, line: str) -> RowRead:
@@ -147,6 +183,11 @@ def _json_row(path: Path, place: str, value: Any, has_long: bool) -> RowRead:
     if not isinstance(value, dict):
         text = shortened(json.dumps(value, ensure_ascii=False, default=lambda long: "…"))
         raise UserError(f'{path}: {place} is not an object such as {{"prompt": …}}; it is {text}')
+    if _are_columns(value):
+        raise UserError(
+            f"{path}: {place} is an object of columns and no row; write rows: "
+            "DataFrame.to_json(…, orient='records', lines=True)"
+        )
     return Unusable(LONG_NUMBER, place) if has_long else value
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ class Unusable(ValueError):
     """A row that holds no choice between two texts; the message is the reason, as it is counted."""
 
     def __init__(self, reason: str, place: str = "") -> None:
-        """place: where it stands, such as `line 120`; empty where the row could be read, and lacks something."""
+        """place: where it stands, such as `line 120`, or what it has instead; empty where it just lacks something."""
         super().__init__(reason)
         self.place = place
 
@@ -25,8 +26,17 @@ class Unusable(ValueError):
 RowRead = Row | Unusable
 """A row as it was read, or why it could not be."""
 
-PairRow = RowRead | None
-"""A row of a pair; or why a row is none; or None for a pair that was dealt to nobody."""
+
+@dataclass(frozen=True)
+class Aside:
+    """What a form met that is neither a pair nor an unusable row, such as votes for neither response; it is counted."""
+
+    what: str
+    number: int = 1
+
+
+PairRow = RowRead | Aside | None
+"""A row of a pair; or why a row is none; or something to be counted beside; or None for a pair dealt to nobody."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +67,7 @@ class Losses:
         reason = str(row)
         self._counts[reason] += 1
         places = self._places.setdefault(reason, [])
-        if row.place and len(places) <= MOST_LISTED:
+        if row.place and row.place not in places and len(places) <= MOST_LISTED:
             places.append(row.place)
 
     def reasons(self) -> dict[str, int]:
@@ -81,14 +91,27 @@ def shortened(text: str) -> str:
     return text if len(text) <= 40 else text[:39] + "…"
 
 
+MISSING = ("nan", "NaN", "<NA>")
+"""How pandas writes an empty cell that was made text."""
+
+
 def as_text(value: object) -> str:
-    """A person, group or topic of a row as text; '' where there is none. 3.0 is a 3 whose column has gaps."""
+    """A person, group or topic of a row as text; '' where there is none.
+
+    What other programs made of it is undone: 3.0, a number or text, is a 3 whose column has gaps; the texts nan, NaN
+    and <NA> are an empty cell, b'ann' is ann.
+    """
     if value is None or value != value:
         return ""
-    return str(int(value) if isinstance(value, float) and value.is_integer() else value).strip()
+    text = value.decode(errors="replace") if isinstance(value, bytes) else str(value).strip()
+    if text in MISSING:
+        return ""
+    if printed := re.fullmatch(r"(\d+)\.0+|b'([^'\\]*)'", text):
+        text = printed[1] or printed[2] or ""
+    return text.encode(errors="replace").decode()  # half a character cannot be written anywhere
 
 
-def wrapper_of(rows: Iterable[RowRead | None]) -> str:
+def wrapper_of(rows: Iterable[PairRow]) -> str:
     """The key of the only row under which a list of objects is kept: {"version": 1, "data": [{…}, …]}; else ''."""
     objects = (row for row in rows if isinstance(row, Mapping))
     row = next(objects, {})

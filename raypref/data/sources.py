@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from raypref.config import GENERATED
 from raypref.data.readers import BATCH, READERS, explained, rows_of_batch, suffix, table
 from raypref.data.rows import Losses, Row, RowRead, Table, Unusable
 from raypref.tools.errors import UserError
@@ -32,8 +33,9 @@ def identified(config: RunConfig) -> RunConfig:
 def tables(name: str) -> list[Table]:
     """The rows of a source, as a table for each of its files or splits.
 
-    name: a file, a folder of files of one format, or a hub id as `OWNER/NAME[:CONFIGURATION]` or
-    `OWNER/NAME:FOLDER+FOLDER`. Raises `UserError` with one line on whatever cannot be read.
+    name: a file, a folder of files of one format, or a hub id as `OWNER/NAME[:CONFIGURATION]`,
+    `OWNER/NAME:CONFIGURATION,CONFIGURATION` or `OWNER/NAME:FOLDER+FOLDER`. Raises `UserError` with one line on whatever
+    cannot be read.
     """
     files = _files(name)
     result = _hub(name) if files is None else [table(file) for file in files]
@@ -60,11 +62,11 @@ def rows_of(tables: Sequence[Table]) -> Iterator[RowRead]:
 def digest(source: str) -> str:
     """16 hex digits that name what a local source holds.
 
-    Empty for `synthetic` and for a hub id, which are not looked at. Of one file its bytes, whatever it is called; of a
-    folder the names within it and the bytes of the files that `tables` reads. So moving either changes nothing, and
-    changing a byte does. Raises `UserError` as `tables` does where a file is missing or cannot be read.
+    Empty for what is generated and for a hub id, which are not looked at. Of one file its bytes, whatever it is called;
+    of a folder the names within it and the bytes of the files that `tables` reads. So moving either changes nothing,
+    and changing a byte does. Raises `UserError` as `tables` does where a file is missing or cannot be read.
     """
-    files = None if source == "synthetic" else _files(source)
+    files = None if source in GENERATED else _files(source)
     if files is None:
         return ""
     root = Path(source).expanduser()
@@ -171,7 +173,7 @@ def _hub(name: str) -> list[Table]:
             if "+" in configuration:  # folders of a repository without configurations, such as HH-RLHF's
                 loaded = {part: datasets.load_dataset(repository, data_dir=part) for part in configuration.split("+")}
             else:
-                loaded = {configuration: datasets.load_dataset(repository, configuration or None)}
+                loaded = {part: datasets.load_dataset(repository, part or None) for part in configuration.split(",")}
         except RuntimeError as error:
             # TL;DR's comparisons come with a Python script, which `datasets` does not run since version 4.
             if "scripts are no longer supported" not in str(error):

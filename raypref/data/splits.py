@@ -33,6 +33,14 @@ def key_fold(key: bytes, validation: float, test: float) -> str:
     return "test" if position < test else "validation" if position >= 1 - validation else "train"
 
 
+FOLD_NAMES = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("validation", "val", "valid", "dev"), "validation"),
+    "test": "test",
+}
+"""What others call a fold, in small letters -> the fold."""
+
+
 def pairs_needed(clients: int, validation: float, test: float, chance: float = 0.01) -> int:
     """Pairs a client with which all of `clients` have one in every fold, but for a `chance` of at most that.
 

@@ -225,6 +225,10 @@ class Draws:
         """A number from 0 to n - 1."""
         return next(self._words) * n >> 64
 
+    def uniform(self) -> float:
+        """A number in (0, 1), in steps of 2^-52."""
+        return ((next(self._words) >> 12) + 0.5) / 2**52
+
     def pick(self, items: Sequence[_T]) -> _T:
         """One of the items."""
         return items[self.below(len(items))]
@@ -262,30 +266,49 @@ def pairs(axis: str, client: int, seed: int) -> Iterator[tuple[str, str, str]]:
             yield question, first, second
 
 
-def groups(axes: Sequence[str]) -> list[str]:
-    """The names of the 2**len(axes) groups, the last axis turning fastest.
+def _words(axes: Sequence[str], wishes: Sequence[str]) -> Sequence[str]:
+    """A word a group, a digit an axis: 1 wishes its first pole, 2 its second, 0 neither. Without `wishes` all 2**axes
+    ways to wish a pole of every axis, the last axis turning fastest."""
+    return wishes or ["".join(word) for word in itertools.product("12", repeat=len(axes))]
+
+
+def groups(axes: Sequence[str], wishes: Sequence[str] = ()) -> list[str]:
+    """The names of the groups, by what they wish (`_words`).
 
     For ("education", "humor") they are G1 to G4 of FedGD, section 2.3.
     """
-    poles = itertools.product(*(AXES[axis] for axis in axes))
-    return [f"G{g} " + "/".join(names) for g, names in enumerate(poles, start=1)]
+    words = _words(axes, wishes)
+    digits = len(str(len(words)))
+    poles = (
+        "/".join(("either", *AXES[axis])[int(digit)] for axis, digit in zip(axes, word, strict=True)) for word in words
+    )
+    return [f"G{g:0{digits}d} {names}" for g, names in enumerate(poles, start=1)]
 
 
-def members(group_sizes: Sequence[int], axes: Sequence[str]) -> list[tuple[str, str, dict[str, int]]]:
-    """Every client as (id, group, axis -> preferred pole), G1's first ("c00", "c01", ...).
+def members(
+    group_sizes: Sequence[int], axes: Sequence[str], wishes: Sequence[str] = ()
+) -> list[tuple[str, str, dict[str, int]]]:
+    """Every client as (id, group, axis -> preferred pole, where its group has one), G1's first ("c00", "c01", ...).
 
-    group_sizes: clients in each group, in the order of groups(axes); two of them: in the first and the last, which wish
-    the opposite on every axis.
-    Raises UserError for an unknown or repeated axis, a wrong number of groups, a negative size, or no client.
+    group_sizes: clients in each group, in the order of groups(axes, wishes); two of them without `wishes`: in the first
+    and the last, which wish the opposite on every axis.
+    Raises UserError for an unknown or repeated axis, wishes that do not fit the axes, a wrong number of groups, a
+    negative size, or no client.
     """
     unknown = [axis for axis in axes if axis not in AXES]
     if unknown or not axes or len(set(axes)) < len(axes):
         raise UserError(f"axes {list(axes)}: name one or more of {list(AXES)}, each once.")
-    names = groups(axes)
-    if len(group_sizes) not in (2, len(names)):
+    misfits = [word for word in wishes if not re.fullmatch(rf"[012]{{{len(axes)}}}", word)]
+    if misfits or len(set(wishes)) < len(wishes) or (wishes and not 2 <= len(wishes) <= 16):
         raise UserError(
-            f"{len(group_sizes)} group sizes for {len(axes)} axes: give {len(names)}, one for each of {names}, or two, "
-            "for the first and the last."
+            f"--data.graded.wishes {' '.join(wishes)}: give 2 to 16 different ones, each a digit for each of "
+            f"{list(axes)}: 1 for its first pole, 2 for its second, 0 for neither."
+        )
+    names = groups(axes, wishes)
+    if len(group_sizes) not in ((len(names),) if wishes else (2, len(names))):
+        raise UserError(
+            f"{len(group_sizes)} group sizes for {len(axes)} axes: give {len(names)}, one for each of {names}"
+            + ("." if wishes else ", or two, for the first and the last.")
         )
     if min(group_sizes) < 0:
         raise UserError("group sizes must not be negative.")
@@ -293,14 +316,12 @@ def members(group_sizes: Sequence[int], axes: Sequence[str]) -> list[tuple[str, 
         raise UserError(
             f"--data.group-sizes is {' '.join(map(str, group_sizes))}: that is no client; raise one of them"
         )
+    words = _words(axes, wishes)
     numbers = range(len(names)) if len(group_sizes) == len(names) else (0, len(names) - 1)
     group_of = [g for g, size in zip(numbers, group_sizes, strict=True) for _ in range(size)]
     digits = max(2, len(str(len(group_of) - 1)))
-    last = len(axes) - 1
-    return [
-        (f"c{client:0{digits}d}", names[g], {axis: g >> (last - i) & 1 for i, axis in enumerate(axes)})
-        for client, g in enumerate(group_of)
-    ]
+    poles = [{axis: int(d) - 1 for axis, d in zip(axes, word, strict=True) if d != "0"} for word in words]
+    return [(f"c{client:0{digits}d}", names[g], poles[g]) for client, g in enumerate(group_of)]
 
 
 def generate(

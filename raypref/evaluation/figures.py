@@ -7,11 +7,13 @@ standard deviation over seeds.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from raypref.evaluation.calibration import BINS, Reliability
 from raypref.evaluation.curve import Fold, Groups, summary
 from raypref.evaluation.tables import spread
 
@@ -105,6 +107,31 @@ def clusters(panels: Mapping[str, Run]) -> Figure:
     return figure
 
 
+def reliabilities(methods: Mapping[str, Mapping[str, Reliability]]) -> Figure:
+    """A panel a method, a line a mark: how often pairs are right by how sure the selector is, with two standard errors
+    that a calibrated one would have there; bars: the share of pairs in each bin; the diagonal is what calibration
+    promises (Guo et al. 2017, Fig. 1). methods: name -> mark -> pairs."""
+    figure, axes = grid(len(methods), min(len(methods), 4))
+    width = 0.5 / BINS
+    for ax, (name, marks) in zip(axes, methods.items(), strict=True):
+        ax.plot([0.5, 1], [0.5, 1], color="0.6", lw=0.8, ls=":")
+        for i, (mark, bins) in enumerate(marks.items()):
+            style, wide = look(i, ms=4), width / len(marks)
+            left = 0.5 + width * np.arange(BINS) + i * wide
+            ax.bar(left, bins.pairs / bins.pairs.sum(), wide, align="edge", color=style["color"], alpha=0.25)
+            there = bins.pairs > 0
+            sure, right, pairs = bins.confidence[there], bins.right[there], bins.pairs[there]
+            ax.plot(sure, right, label=mark, **style)
+            ax.errorbar(sure, right, 2 * np.sqrt(sure * (1 - sure) / pairs), fmt="none", lw=0.8, ecolor=style["color"])
+        ax.set(xlim=(0.49, 1), ylim=(0, 1.02), xlabel="confidence")
+        errors = " → ".join(f"{100 * bins.ece:.1f}" for bins in marks.values())
+        ax.set_title(f"{name}\nECE {errors} %", fontsize=9)
+        ax.tick_params(labelbottom=True)
+    axes[0].set_ylabel("share right; bars: share of pairs")
+    legend(figure, axes)
+    return figure
+
+
 def sensitivity(rows: Mapping[str, Mapping[str, Mapping[int, Sequence[tuple[float, float]]]]], at: int) -> Figure:
     """acc^0 (left) and acc^at (right) over τ, a row a learning rate, a line a method (S2 Fig. 5).
 
@@ -164,6 +191,7 @@ def grid(
     count: int, wide: int, size: tuple[float, float] | None = None, share: bool = True
 ) -> tuple[Figure, list[Any]]:
     """(a figure, its panels), without pyplot, so that no window system and no global state are touched."""
+    os.environ["MPLBACKEND"] = "agg"  # figures are files; a notebook's, inherited, may not be installed here
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
 
 import numpy as np
 
-from raypref.evaluation import tables
+from raypref.evaluation import calibration, tables
 from raypref.evaluation.curve import Fold, Groups, seen_and_unseen, summary
 from raypref.evaluation.figures import COLOURS, grid, group_cells, legend, look
 from raypref.evaluation.rows import Measure, Row, accuracy, budgets, fill, quantity
@@ -169,16 +169,18 @@ def terminal(
 
 def to_csv(results: Sequence[Result], fold: Fold = "test") -> str:
     """Every number behind the tables, unrounded: one line a run and mark, shares in [0, 1], columns `group:…`; of a
-    run's unseen clients lines of their own, by a column `clients_are` that is there where any are."""
+    run's unseen clients lines of their own, by a column `clients_are` that is there where any are. Of test pairs, where
+    margins are there, also `nll` and `ece` (`raypref.evaluation.calibration`)."""
     names = list(dict.fromkeys(name for r in results for name in r["groups"]["names"]))
     both = [(result, seen_and_unseen(result)) for result in results]
     any_unseen = any(unseen is not None for _, (_, unseen) in both)
+    more = ("nll", "ece") if fold == "test" and any(map(calibration.margins_of, results)) else ()
     lines: list[dict[str, Any]] = []
     for result, parts in both:
         for part, which in zip(parts, ("seen", "unseen"), strict=True):
             if part is None:
                 continue
-            s = statistics(part, fold)
+            s, calibrated = statistics(part, fold), calibration.summary(part)
             for m, t in enumerate(part["marks"]):
                 line: dict[str, Any] = {"algorithm": run_name(result), "fold": fold, "local_steps": t}
                 line |= {"clients_are": which} if any_unseen else {}
@@ -187,6 +189,7 @@ def to_csv(results: Sequence[Result], fold: Fold = "test") -> str:
                 line |= {f"group:{group}": s["groups"][group][m] if group in s["groups"] else "" for group in names}
                 for curve in ("order_accuracy", "agreement", "loss"):
                     line[curve] = float(np.nanmean(np.array(part[fold][curve])[:, m]))
+                line |= {name: calibrated[name][m] if calibrated else "" for name in more}
                 line |= {key: part[key] for key in ("rounds", "client_steps", "bytes_up", "bytes_down", "weights")}
                 lines.append(line | {"ari": "" if part["ari"] is None else part["ari"]})
     return tables.csv_text(lines)

@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from raypref.config import RLHFConfig, flatten, identity, registry
+from raypref.config import GENERATED, RLHFConfig, flatten, identity, registry
 from raypref.config.fields import of_part
 from raypref.evaluation import diagnostics
 from raypref.evaluation.curve import seen_and_unseen
@@ -182,7 +182,7 @@ class FinishedRun:
         """`balanced` or `imbalanced`, by `data.group_sizes` (S2 2.3); `real` where the clients are not dealt so."""
         of = [g for part in (self.result, self.unseen) if part for g in part["groups"]["of"]]
         dealt = [of.count(g) for g in range(len(self.result["groups"]["names"]))]
-        return _setting(self.config, self.config["data.source"] == "synthetic" or dealt == self.sizes)
+        return _setting(self.config, self.config["data.source"] in GENERATED or dealt == self.sizes)
 
     @property
     def sizes(self) -> list[int]:

@@ -28,10 +28,12 @@ from raypref.data.load import load
 from raypref.evaluation import latent
 from raypref.experiment import forecast
 from raypref.experiment.publish import publish
-from raypref.models.selector import load_tokenizer, pad_id
+from raypref.models import features
+from raypref.models.selector import check_tokens, load_tokenizer, pad_id
 from raypref.objectives.base import row_layout
 from raypref.storage import results
 from raypref.tools import console
+from raypref.tools.errors import Lost
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,8 @@ class PersonalizationStarts:
 
     initialization: torch.Tensor
     """θ^init: [D], or [C, D]."""
+    done: int
+    """Clients that were personalized before an interruption."""
 
 
 Record = Started | RoundDone | PersonalizationStarts | Personalized
@@ -100,6 +104,7 @@ def prepare(config: RunConfig) -> Inputs:
     layout = objective.layout(config)
     federation = load(config.data, config.seed)
     data = encode_federation(federation, tokenizer, objective.encoding(config), config.data.max_length)
+    check_tokens(config.model.base, data.largest_token)
     inputs = Inputs(config, data, objective.choice_ids(tokenizer, config), pad_id(tokenizer), layout)
     forecast.check(inputs)
     return inputs
@@ -133,7 +138,7 @@ def records(inputs: Inputs, saved: Saved) -> Iterator[Record]:
             yield RoundDone(state, metrics, used, posteriors)
         # 2. What each client starts from.
         start = starts(algorithm, state, newcomers)
-        yield PersonalizationStarts(start)
+        yield PersonalizationStarts(start, len(saved.personalized))
         shared = algorithm.shared(state)
         # 3. Personalization, no further communication.
         for stack in clients.stacks():
@@ -165,6 +170,16 @@ def connect(inputs: Inputs) -> Pool:
     return InProcess(inputs)
 
 
+def read_once(inputs: Inputs, bar: Callable[[int, str, int], Any] | None = None) -> None:
+    """Have in the store, before clients start, what the objective looks up of the frozen base.
+
+    Where GPUs are the actors' alone, they read what they lack themselves.
+    """
+    here = not inputs.config.clients.gpus_per_actor or torch.cuda.is_available()
+    if here and (filled := features.fill_for(inputs.config, inputs.data, inputs.pad, bar)):
+        console.say(str(filled))
+
+
 def stream(inputs: Inputs, saved: Saved) -> Iterator[Record]:
     """Compute `records`, in this process or in the server actor, as configured."""
     if inputs.config.clients.backend == "ray":
@@ -184,6 +199,24 @@ def stream(inputs: Inputs, saved: Saved) -> Iterator[Record]:
         yield from records(inputs, saved)
 
 
+def enduring(inputs: Inputs, store: results.Store) -> Iterator[Record]:
+    """`stream` from what the store has saved, begun again where an actor or a node is lost.
+
+    Raises `Lost` where that happens more often than `clients.restarts`.
+    """
+    most = inputs.config.clients.restarts
+    while True:
+        state, used, personalized = store.resume(inputs.data.digest)
+        try:
+            yield from stream(inputs, Saved(state, used, frozenset(personalized)))
+            return
+        except Lost as lost:
+            if store.restarts == most:
+                raise
+            store.restarts += 1
+            console.warn(f"{lost.why}; going on from what was saved (restart {store.restarts} of at most {most})")
+
+
 def run(
     config: RunConfig,
     folder: Path,
@@ -200,17 +233,15 @@ def run(
     inputs: what `prepare` makes of the configuration, where the caller has it already.
     """
     store = results.Store(folder, config)
+    if track:  # what MLflow has not had from an earlier process
+        for line in store.lines():
+            if "metrics" in line:
+                track.metrics(line["metrics"], step=line["round"])
     if not store.finished:
         inputs = inputs or prepare(config)
         for note in inputs.data.notes:
             console.say(f"note: {note}")
-        state, used, personalized = store.resume(inputs.data.digest)
-        saved = Saved(state, used, frozenset(personalized))
-        if track and state is not None:  # what a kill -9 kept from being tracked
-            last_tracked = track.last_step("train/loss")
-            for line in store.lines():
-                if line["round"] > last_tracked and "metrics" in line:
-                    track.metrics(line["metrics"], step=line["round"])
+        read_once(inputs, bar)
         if config.clients.backend == "ray":
             n = inputs.placement.workers
             console.say(f"starting Ray: a server actor and {n} client actor{'s' * (n > 1)}")
@@ -222,7 +253,7 @@ def run(
                 return stack.enter_context(bar(total, f"{config.method} {what}", done)) if bar and total else None
 
             last = time.monotonic()
-            for record in stream(inputs, saved):
+            for record in enduring(inputs, store):
                 seconds, last = time.monotonic() - last, time.monotonic()
                 match record:
                     case Started():
@@ -237,7 +268,7 @@ def run(
                             track.metrics(record.metrics, step=record.state.round)
                     case PersonalizationStarts():
                         store.initialization(record.initialization)
-                        progress = next_bar(len(inputs.sizes), "personalization", len(saved.personalized))
+                        progress = next_bar(len(inputs.sizes), "personalization", record.done)
                     case Personalized():
                         store.personalized(record, seconds)
                         if progress:

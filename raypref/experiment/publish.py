@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from raypref.config import flatten
-from raypref.evaluation import diagnostics, drawings, latent_figures, report, tables
+from raypref.evaluation import calibration, diagnostics, drawings, latent_figures, report, tables
 from raypref.evaluation.curve import seen_and_unseen
 from raypref.evaluation.latent import Latent
 from raypref.evaluation.runs import ALL, FinishedRun, context_marks, run_name
@@ -42,7 +42,7 @@ def publish(store: Store, track: Any | None = None) -> None:
         latent_figures.latent_figure([(run_name(result), run)], seen["groups"], folder / "latent.png")
     if track is None:
         return
-    for step, values in [*mark_metrics(result), *diagnostic_metrics(result)]:
+    for step, values in [*mark_metrics(result), *calibration_metrics(result), *diagnostic_metrics(result)]:
         track.metrics(values, step=step)
     totals = {name: float(result[name]) for name in ("rounds", "client_steps", "bytes_up", "bytes_down")}
     if result["ari"] is not None:
@@ -59,23 +59,23 @@ def publish(store: Store, track: Any | None = None) -> None:
         track.artifacts(folder / "adapters", "adapters")
 
 
-def publish_judgements(folder: Path, track: Any, made: Collection[str]) -> None:
+def publish_judgements(folder: Path, track: Any) -> None:
     """Track all judgements of a policy as one artifact, `judgements.json`, by judge.
 
-    Win rates and reward scores by the judges in `made` become metrics, each judgement at a step of its own.
+    Win rates and reward scores become metrics, each judgement at a step of its own.
     """
     judgements = {path.stem: checkpoint.read_json(path) for path in sorted((folder / "judgements").glob("*.json"))}
     if not judgements:
         return
     checkpoint.write_json(folder / "judgements.json", judgements)
-    for judge in made:
+    for judge, judgement in judgements.items():
         values = {}
-        for section in judgements[judge]["sections"]:
+        for section in judgement["sections"]:
             where = f"{judge}/{'unseen ' * section['unseen']}{section['axis'] or ALL}"
             for key in ("win_rate", "difference"):
                 if section.get(key) is not None:
                     values[metric_name(f"{key}/{where}")] = float(section[key])
-        track.metrics(values, step=1 + max(map(track.last_step, values), default=-1))
+        track.metrics(values, step=judgement.get("step", 0))  # earlier versions did not count
     track.artifact(folder / "judgements.json")
 
 
@@ -97,6 +97,19 @@ def mark_metrics(result: dict[str, Any]) -> list[tuple[int, dict[str, float]]]:
                 for name, values in part[fold].items()
             },
         )
+        for i, mark in enumerate(result["marks"])
+    ]
+
+
+def calibration_metrics(result: dict[str, Any]) -> list[tuple[int, dict[str, float]]]:
+    """(local steps t, negative log-likelihood and expected calibration error on test pairs) at each mark
+    (`raypref.evaluation.calibration`); unseen clients apart."""
+    parts = zip(("", "unseen_"), seen_and_unseen(result), strict=True)
+    read = [
+        (which, name, values) for which, part in parts if part for name, values in calibration.summary(part).items()
+    ]
+    return [
+        (mark, {f"personalization/{which}test_{name}": values[i] for which, name, values in read})
         for i, mark in enumerate(result["marks"])
     ]
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from raypref.config import RunConfig, flatten, to_dict
-from raypref.tools import checkpoint
+from raypref.config.identity import policy_key
+from raypref.tools import checkpoint, console
 from raypref.tools.folders import working_folder
 
 if TYPE_CHECKING:
@@ -27,11 +30,13 @@ class Tracker:
     """Run id of the sweep that the runs belong to."""
 
 
-def tracker(experiment: str) -> Tracker:
-    """Make the MLflow experiment where it is missing; call it only in the process where the command was typed."""
+def tracker(experiment: str, uri: str | None = None) -> Tracker:
+    """Make the MLflow experiment where it is missing; call it only in the process where the command was typed.
+
+    uri: None for that of the environment and of the folder where the command was typed."""
     from raypref.storage import tracking
 
-    uri = tracking.tracking_uri(working_folder())
+    uri = uri or tracking.tracking_uri(working_folder())
     return Tracker(uri, experiment, tracking.prepare(uri, experiment))
 
 
@@ -59,11 +64,39 @@ def mlflow_run(
     from raypref.storage import tracking
 
     params, tags = flatten(to_dict(config)), {**tags, "raypref.folder": str(folder)}
-    with tracking.Run(to.uri, to.experiment_id, label, params, tags, parent, record.get("run_id")) as run:
-        record = {"uri": to.uri, "experiment": to.experiment, "run_id": run.id}
+    record = {"uri": to.uri, "experiment": to.experiment, "run_id": record.get("run_id", "")}
+    run = tracking.Run(to.uri, to.experiment_id, label, params, tags, parent or None, record["run_id"])
+    try:
+        with run:
+            checkpoint.write_json(folder / "mlflow.json", record | {"run_id": run.id})
+            yield run
+    finally:
+        record["run_id"] = run.id
         checkpoint.write_json(folder / "mlflow.json", record)
-        yield run
-    checkpoint.write_json(folder / "mlflow.json", record | {"done": True})
+    if run.delivered:
+        checkpoint.write_json(folder / "mlflow.json", record | {"done": True})
+
+
+def tracked_policy(
+    config: RunConfig, folder: Path, to: Tracker | None, parent: str | None
+) -> AbstractContextManager[Any]:
+    """`mlflow_run` of a policy's folder; parent: the MLflow run of its stage 1."""
+    tags = {"raypref.policy": policy_key(config), "raypref.stage1": config.key}
+    return mlflow_run(config, folder, to, f"policy of {config.method} seed {config.seed}", tags, parent)
+
+
+def closing(to: Tracker | None, folders: Iterable[Path], within: Path | None = None) -> None:
+    """Say last of all where the runs of these folders are tracked, and what is not. within: the folder of all."""
+    if to is None:
+        return
+    console.say(f"tracked: mlflow ui --backend-store-uri {shlex.quote(to.uri)}")
+    left = [str(folder) for folder in folders if (record := mlflow_record(folder)) and not record.get("done")]
+    if left:
+        words = shlex.join([str(within)] if within else left)
+        console.warn(
+            f"MLflow at {to.uri} lacks parts of {len(left)} run{'s' * (len(left) > 1)}, which lie in their folders; "
+            f"once it answers: python -m raypref.deliver {words}"
+        )
 
 
 def tracked(

@@ -20,9 +20,10 @@ FOLDER = "judgements"
 Judgement = dict[str, Any]
 """What one judge says, as its file holds it: its name as `judge`, the `settings` that it depends on, and `sections`,
 those of `raypref.judges.win_rate.summary` (or `raypref.judges.reward.summary`), each with the `axis`, the clients' true
-group, and `unseen`; in a dry run there are none. `calls` are questions that were asked now, `cached` those answered
-before; `tokens` and `cost` (USD) are of both, whenever they were paid. An endpoint's has also `failed`, questions
-without an answer (`why` one of them has none), and `unreadable`, answers that say nothing (`unread` is one)."""
+group, and `unseen`; in a dry run there are none. `step` counts what it replaced: 0 for a judge's first. `calls` are
+questions that were asked now, `cached` those answered before; `tokens` and `cost` (USD) are of both, whenever they were
+paid. An endpoint's has also `failed`, questions without an answer (`why` one of them has none), and `unreadable`,
+answers that say nothing (`unread` is one)."""
 
 
 class Judge(Protocol):
@@ -65,7 +66,10 @@ def keep(folder: Path, judgement: Judgement) -> bool:
         if judgement.get("failed"):
             why = f"{judgement['failed']:,} questions were not answered ({judgement['why']})"
         raise UserError(f"{judgement['judge']}: {why}; nothing was written{there and f', {there} stands'}")
+    step = 0
     if old is not None:
+        step = old.get("step", 0)
+        step += {**old, "step": step} != {**judgement, "step": step}
         if decided(judgement) < min(decided(old), comparisons(judgement)):
             console.warn(f"{judgement['judge']}: {there} stands: it left out fewer (delete {path} to drop it)")
             return False
@@ -73,7 +77,7 @@ def keep(folder: Path, judgement: Judgement) -> bool:
         if new != was or comparisons(old) != comparisons(judgement):
             other = ", ".join(f"{name} {was[name]}" for name in was if was[name] != new.get(name))
             console.note(f"{judgement['judge']}: replaces {there}{other and f' ({other})'}")
-    checkpoint.write_json(path, judgement)
+    checkpoint.write_json(path, judgement | {"step": step})
     return True
 
 

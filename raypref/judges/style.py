@@ -35,16 +35,17 @@ class Style:
 
     def judge(self, folder: Path, lines: Sections, seed: int) -> Judgement:
         """With the mean scores of both responses as `ours` and `theirs`."""
-        axes = configuration(folder).data.axes
+        data = configuration(folder).data
+        wishes = data.graded.wishes if data.source == "graded" else ()
         sections = []
         for (group, unseen), section in lines.items():
-            wished = wish(group, axes)
+            wished = wish(group, data.axes, wishes)
             scores = [(score(line.ours, wished), score(line.theirs, wished)) for line in section]
             verdicts = [(prefer(ours, theirs),) for ours, theirs in scores]
             ours, theirs = np.mean(scores, axis=0)
             numbers = win_rate.summary(verdicts, [line.client for line in section], seed, f"{group} {unseen}")
             sections.append({"axis": group, "unseen": unseen, **numbers, "ours": float(ours), "theirs": float(theirs)})
-        return {"judge": "style", "settings": {"axes": list(axes)}, "sections": sections, **spent()}
+        return {"judge": "style", "settings": {"axes": list(data.axes)}, "sections": sections, **spent()}
 
 
 @functools.cache
@@ -79,15 +80,18 @@ def shares(text: str) -> dict[Pole, float]:
     return {pole: number[pole] / max(1, number.total()) for pole in STYLES}
 
 
-def wishes(axes: Sequence[str]) -> dict[str, dict[str, int]]:
-    """Group -> axis -> the pole that its members wish, for the names `G1`, … that groups of these axes have."""
-    everyone = members([1] * len(groups(axes)), axes)
+def wishes(axes: Sequence[str], words: Sequence[str] = ()) -> dict[str, dict[str, int]]:
+    """Group -> axis -> the pole that its members wish, for the names `G1`, … that groups of these axes have.
+
+    words: what the groups wish, where it is not every pole of every axis (`data.graded.wishes`).
+    """
+    everyone = members([1] * len(groups(axes, words)), axes, words)
     return {group.split()[0]: poles for _, group, poles in everyone}
 
 
-def wish(group: str, axes: Sequence[str]) -> dict[str, int]:
+def wish(group: str, axes: Sequence[str], words: Sequence[str] = ()) -> dict[str, int]:
     """Axis -> wished pole of a group, such as `G2` or `G2 elementary/non-humorous`. Raises `UserError` for another."""
-    known = wishes(axes)
+    known = wishes(axes, words)
     name = (group.split() or [""])[0]
     if name not in known:
         raise UserError(

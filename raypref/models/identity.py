@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Iterator
@@ -21,13 +22,36 @@ def base_identity(base: str) -> str:
     """
     architecture = load_architecture(base).to_dict()
     digest = hashlib.sha256(json.dumps({k: architecture.get(k) for k in SHAPE}, sort_keys=True).encode())
-    for path in _files(base_path(base)):
+    for path in base_files(base_path(base)):
         digest.update(str(path.stat().st_size).encode())
         with open(path, "rb") as file:
             digest.update(file.read(BEGINNING))
     return digest.hexdigest()[:12]
 
 
+@functools.lru_cache(maxsize=8)
+def base_digest(base: str) -> str:
+    """Sixteen hex digits of everything that a base computes: its configuration and every byte of its weights.
+
+    Two bases of one `base_identity` may differ, such as one that was trained further. Raises `UserError` where there is
+    no such base, or no weights in safetensors.
+    """
+    architecture = load_architecture(base).to_dict()
+    known = {k: v for k, v in architecture.items() if k not in NAMES}
+    digest = hashlib.sha256(json.dumps(known, sort_keys=True, default=str).encode())
+    weights = [path for path in base_files(base_path(base)) if path.suffix == ".safetensors"]
+    if not weights:
+        raise UserError(
+            f"model.base={base!r} has no weights in safetensors, by which its features are kept; save it so"
+        )
+    for path in weights:
+        with open(path, "rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()[:16]
+
+
+NAMES = ("_name_or_path", "transformers_version", "dtype", "architectures")
+"""Of an architecture, what changes nothing that it computes in a given dtype."""
 SHAPE = (
     *("model_type", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
     *("num_key_value_heads", "head_dim", "vocab_size"),
@@ -78,7 +102,7 @@ def _on_this_machine(word: str) -> str | None:
     return str(folder) if (folder / "config.json").exists() and any(folder.glob("*.safetensors")) else None
 
 
-def _files(path: str) -> Iterator[Path]:
+def base_files(path: str) -> Iterator[Path]:
     """The tokenizer's and the weights' files of a folder or a hub id, as far as they are there."""
     from transformers.utils import cached_file
 

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 BESIDE = "latent."
-"""Prefix of the names of segments that are no part of the LoRA adapter."""
+"""Prefix of the names of a latent's segments, which are no part of the LoRA adapter."""
+HEAD = "head."
+"""Prefix of those of a reward head, which come last in a row."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +34,19 @@ class Segment:
     shape: tuple[int, ...]
     start: Literal["zero", "uniform", "orthonormal"] = "zero"
     """`uniform`: U(±1/√fan-in), as PEFT starts A and PyTorch a linear layer; `orthonormal`: the rows of a QR
-    decomposition's Q^T, times `radius`."""
+    decomposition's Q^T."""
     radius: float = 1.0
+    """What either is multiplied by."""
 
     @property
     def size(self) -> int:
         return math.prod(self.shape)
+
+    @property
+    def side(self) -> int:
+        """d_in of an adapter's A [r, d_in], d_out of its B [d_out, r]; 0: it is no adapter's."""
+        kind = self.name.rpartition(".")[2]
+        return self.shape[-1] if kind == "lora_A" else self.shape[0] if kind == "lora_B" else 0
 
 
 @dataclass(frozen=True)
@@ -54,7 +63,12 @@ class Layout:
     @property
     def sides(self) -> list[int]:
         """d_in of every A [r, d_in] and d_out of every B [d_out, r]."""
-        return [s.shape[-1] if s.name.endswith("lora_A") else s.shape[0] for s in self.segments]
+        return [side for s in self.segments if (side := s.side)]
+
+    @property
+    def beside(self) -> int:
+        """Parameters that are no adapter's."""
+        return sum(s.size for s in self.segments if not s.side)
 
     def split(self, rows: Tensor) -> dict[str, Tensor]:
         """Views by name: [n, D] -> {name: [n, *shape]}. One split, so that its gradient is one concatenation."""
@@ -103,7 +117,7 @@ def initial_row(layout: Layout, seed: int, *coordinates: int) -> Tensor:
     parts = []
     for segment in layout.segments:
         if segment.start == "uniform":
-            bound = 1.0 / math.sqrt(segment.shape[1])
+            bound = segment.radius / math.sqrt(segment.shape[1])
             parts.append(torch.empty(segment.size).uniform_(-bound, bound, generator=generator))
         elif segment.start == "orthonormal":
             count, d = segment.shape
@@ -117,22 +131,27 @@ def initial_row(layout: Layout, seed: int, *coordinates: int) -> Tensor:
 def orthogonal_init(
     layout: Layout, K: int, norms: Mapping[str, float], epsilon: float, jitter: float, seed: int
 ) -> Tensor:
-    """[K, D] K small updates in mutually orthogonal subspaces of every adapted layer (S2 B.3).
+    """[K, D] K small updates in mutually orthogonal subspaces of every adapted layer (S2 B.3), and mutually orthogonal
+    small rows of what is beside the adapter.
 
     U [d_out, K r] and V [d_in, K r] are Q of Gaussian matrices; adapter k has A = V_k^T and
     B = ε ‖W‖_F (1 + jitter · k) U_k, with V_k and U_k the k-th blocks of r columns. norms: ‖W‖_F of each module by
-    name. K r must be at most every side of every layer.
+    name. K r must be at most every side of every layer. What is beside has no frozen weight: its rows have norm
+    ε (1 + jitter · k), and K must be at most its width.
     """
     generator = torch_stream(seed, "orthogonal_init")
-    parts = []
-    for segment, side in zip(layout.segments, layout.sides, strict=True):
+    grown, parts = 1.0 + jitter * torch.arange(K), []
+    for segment in (s for s in layout.segments if s.side):
         module, _, kind = segment.name.rpartition(".")
-        r = segment.size // side
+        side, r = segment.side, segment.size // segment.side
         Q = torch.linalg.qr(torch.randn(side, K * r, generator=generator)).Q
         blocks = Q.unflatten(1, (K, r)).permute(1, 0, 2)  # [K, side, r]
         if kind == "lora_A":
             parts.append(blocks.mT.reshape(K, -1))
         else:
-            scale = epsilon * norms[module] * (1.0 + jitter * torch.arange(K))
+            scale = epsilon * norms[module] * grown
             parts.append((scale[:, None, None] * blocks).reshape(K, -1))
+    if layout.beside:
+        Q = torch.linalg.qr(torch.randn(layout.beside, K, generator=generator)).Q
+        parts.append(epsilon * grown[:, None] * Q.T)
     return torch.cat(parts, dim=1)

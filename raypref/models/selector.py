@@ -60,11 +60,6 @@ class Dropout:
     shapes: list[tuple[int, int]]
     """(pairs, tokens) of each client's own batch, before it was padded to the stack's."""
 
-    def afresh(self) -> Dropout:
-        """The same masks again, from the first on."""
-        rewound = [torch.Generator(g.device).manual_seed(g.initial_seed()) for g in self.generators]
-        return Dropout(self.p, rewound, self.shapes)
-
     def __call__(self, x: Tensor) -> Tensor:
         n, (rows, length, width) = len(self.generators), x.shape
         mask = x.new_zeros(n, rows // n, length, width)
@@ -227,10 +222,8 @@ def load_tokenizer(base: str) -> Any:
     files = ("tokenizer.json", "tokenizer.model", "vocab.json")
     if Path(path).is_dir() and not any((Path(path) / name).exists() for name in files):
         raise UserError(f"model folder {base!r} has no tokenizer; save the base's tokenizer there (save_pretrained)")
-    try:
+    with _loading("no tokenizer for", base):
         tokenizer = AutoTokenizer.from_pretrained(path)
-    except (OSError, ValueError) as error:
-        raise _not_loaded("no tokenizer for", base, error) from error
     if not tokenizer.is_fast:
         raise UserError(f"the tokenizer of {base!r} has no fast version, which is needed for token offsets")
     return tokenizer
@@ -240,10 +233,8 @@ def load_architecture(base: str) -> Any:
     """The base's Hugging Face config. Raises `UserError` where its architecture is not one of `ARCHITECTURES`."""
     from transformers import AutoConfig
 
-    try:
+    with _loading("cannot load", base):
         architecture = AutoConfig.from_pretrained(base_path(base))
-    except (OSError, ValueError) as error:
-        raise _not_loaded("cannot load", base, error) from error
     if architecture.model_type not in ARCHITECTURES:
         raise UserError(
             f"model.base={base!r} is a {architecture.model_type!r} model; supported are {', '.join(ARCHITECTURES)}"
@@ -264,15 +255,22 @@ def base_layout(config: ModelConfig) -> Layout:
 
 def load_selector(config: ModelConfig, choice_ids: tuple[int, ...], pad: int, device: str = "cpu") -> Selector:
     """A selector of the base, ready on `device`. Raises `UserError` on an unknown architecture or a missing model."""
-    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
     load_architecture(config.base)
-    try:
+    with _loading("cannot load", config.base):
         model = AutoModelForCausalLM.from_pretrained(base_path(config.base), dtype=getattr(torch, config.dtype))
-    except (OSError, ValueError, SafetensorError) as error:
-        raise _not_loaded("cannot load", config.base, error) from error
     return Selector(model, choice_ids, pad, config, device)
+
+
+def check_tokens(base: str, largest: int) -> None:
+    """`UserError` where a token id of the data is beyond the base's embedding."""
+    size = load_architecture(base).vocab_size
+    if largest >= size:
+        raise UserError(
+            f"the tokenizer of model.base={base!r} gives token {largest}, and the model has {size}: they do not belong "
+            "together; save the base's own tokenizer there"
+        )
 
 
 def pad_id(tokenizer: Any) -> int:
@@ -280,6 +278,11 @@ def pad_id(tokenizer: Any) -> int:
     return next((i for i in (tokenizer.pad_token_id, tokenizer.eos_token_id) if i is not None), 0)
 
 
-def _not_loaded(what: str, base: str, error: Exception) -> UserError:
-    reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-    return UserError(f"{what} model.base={base!r}: {reason}; give a local folder or a hub id")
+@contextlib.contextmanager
+def _loading(what: str, base: str) -> Iterator[None]:
+    """Makes one line of whatever transformers, tokenizers and safetensors raise: errors of any type, bare ones too."""
+    try:
+        yield
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise UserError(f"{what} model.base={base!r}: {reason}; give a local folder or a hub id") from error

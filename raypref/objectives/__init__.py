@@ -6,5 +6,6 @@ OBJECTIVES: dict[str, str] = {
     "choice": "raypref.objectives.choice:Choice",
     "variational": "raypref.objectives.variational:Variational",
     "dpo": "raypref.objectives.dpo:DPO",
+    "reward": "raypref.objectives.reward:Reward",
 }
 """Name -> `module:Class`, in the order in which tables show their forms."""

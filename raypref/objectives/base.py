@@ -6,8 +6,9 @@ stand in that file, too, and are read without torch; it is made once a worker, o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -26,40 +27,62 @@ if TYPE_CHECKING:
     from raypref.models.selector import Dropout
 
 
-class Batch(NamedTuple):
-    """One step's sequences of n clients, padded to one shape."""
+@dataclass
+class Batch:
+    """One step's sequences of n clients, padded to one shape where an objective looks at them."""
 
+    reader: Reader
     clients: Sequence[int]
     parts: Sequence[np.ndarray]
     """[n] indices into each client's training fold, as `Objective.sequences` gave them."""
-    ids: Tensor
-    """[n, b, L]"""
-    lengths: Tensor
-    """[n, b]"""
-    valid: Tensor
-    """[n, b] bool."""
-    dropout: Dropout | None
+    mask: Callable[[], Dropout | None]
+    """Makes the step's dropout, the same at each call."""
     seed: int
     at: tuple[str, int, int]
     """Purpose, round and step: what the step's other randomness is keyed by, beside the client."""
 
+    @cached_property
+    def _padded(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.reader.batch(self.reader.folds(self.clients, "train"), self.parts)
+
+    @property
+    def ids(self) -> Tensor:
+        """[n, b, L]"""
+        return self._padded[0]
+
+    @property
+    def lengths(self) -> Tensor:
+        """[n, b]"""
+        return self._padded[1]
+
+    @cached_property
+    def valid(self) -> Tensor:
+        """[n, b] bool."""
+        counts = np.array([len(part) for part in self.parts])
+        return self.reader.tensor(np.arange(counts.max()) < counts[:, None])
+
+    @cached_property
+    def dropout(self) -> Dropout | None:
+        """The adapters' in this step."""
+        return self.mask()
+
     @property
     def slots(self) -> Tensor:
         """[n, b] of comparisons: 0 where the chosen response is in slot A."""
-        slots = torch.zeros_like(self.lengths)
+        slots = torch.zeros_like(self.valid, dtype=torch.int64)
         for i, part in enumerate(self.parts):
             slots[i, : len(part)] = torch.from_numpy(part % 2)
         return slots
 
     def afresh(self) -> Batch:
         """The same batch for another pass at other rows, with the same dropout masks and draws."""
-        return self._replace(dropout=self.dropout and self.dropout.afresh())
+        return replace(self)
 
     def draw(self, what: str, shape: Sequence[int], fill: Callable[[Tensor, Any], Tensor]) -> Tensor:
         """[n, *shape] noise, each client's own whoever shares the pass. fill: (tensor, generator) -> the tensor,
         filled."""
         purpose, *at = self.at
-        device = str(self.ids.device.type)
+        device = str(self.valid.device.type)
         return torch.stack([
             fill(torch.empty(tuple(shape), device=device),
                  torch_stream(self.seed, f"{what} {purpose}", *at, c, device=device))
@@ -175,6 +198,12 @@ class Objective:
         """bool [D]: which of a row's parameters stand last and may be a client's own, the others being a body that many
         share. Of adapters those of the last block."""
         return last_block(layout)
+
+    @classmethod
+    def read_once(cls, config: RunConfig, folds: Sequence[EncodedFold]) -> Iterator[np.ndarray]:
+        """The token sequences of these folds whose last state in the frozen base it looks up, repeats among them:
+        each is read once for all runs (`raypref.models.features`), before clients start."""
+        yield from ()
 
     # --- at the clients ---
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
 from raypref.config.fields import setting
-from raypref.data.encode import EncodedFold, Encoding, encode_pairs
+from raypref.data.encode import EncodedFold, Encoding, encode_pairs, sequences_of
 from raypref.models.layout import BESIDE, Layout
 from raypref.objectives import latent
 from raypref.objectives.base import Batch, Latent, Loss, Objective, Posterior, context_pairs, padded
@@ -49,7 +49,11 @@ class VariationalConfig:
     adapted: bool = False
     """Features through the adapter instead of from the frozen base (S1 4.1: "the frozen base LLM"); needs `lora`."""
     responses: Literal["joint", "apart"] = "joint"
-    """A response's features inside the comparison, as printed, or read on its own after its prompt."""
+    """A response's features inside the comparison, as printed, or read on its own after its prompt: by the frozen base
+    once for all runs, for whatever pairs it is in."""
+    logits: bool = setting(True, neutral=True)
+    """Conditioned without `lora` only: add the base's choice logits, as printed; without them nothing but z weighs
+    responses, and with `responses apart` no comparison is read."""
     linear: bool = True
     """Conditioned only: a linear path beside extractor, encoder and projection, the last two sharing it, so that z
     starts as a projection of the mean feature difference, by which alone pairs are told apart better than by chance."""
@@ -97,20 +101,30 @@ class VariationalConfig:
 class States:
     """What a base reads of a fold: N pairs."""
 
-    h: Tensor
-    """[2N, 2, H] last-token states of responses A and B in each comparison."""
     logits: Tensor
     """[2N, 2] choice logits."""
+    shown: Callable[[np.ndarray], Tensor]
+    """Comparisons [b] -> [b, 2, H] last-token states of responses A and B in them."""
 
     @property
-    def chosen_rejected(self) -> Tensor:
-        """[N, 2, H] (chosen, rejected), averaged over both orders: in one order alone the state carries the slot."""
-        one, other = self.h[0::2], self.h[1::2].flip(1)
+    def pairs(self) -> int:
+        return len(self.logits) // 2
+
+    @property
+    def all_shown(self) -> Tensor:
+        """[2N, 2, H]"""
+        return self.shown(np.arange(2 * self.pairs))
+
+    def chosen_rejected(self, pairs: np.ndarray | None = None) -> Tensor:
+        """[b, 2, H] (chosen, rejected) of some pairs (None: all), averaged over both orders: in one order alone the
+        state carries the slot."""
+        pairs = np.arange(self.pairs) if pairs is None else pairs
+        one, other = self.shown(2 * pairs), self.shown(2 * pairs + 1).flip(1)
         return (one + other) / 2
 
     def either_way(self, comparisons: np.ndarray) -> Tensor:
         """[b, 2, H] (A, B) of comparisons, of those averages."""
-        both = self.chosen_rejected[comparisons // 2]
+        both = self.chosen_rejected(comparisons // 2)
         return torch.where(torch.from_numpy(comparisons % 2 == 0).to(both.device)[:, None, None], both, both.flip(1))
 
 
@@ -121,12 +135,15 @@ class Variational(Objective):
     has_latent: ClassVar[bool] = True
 
     def __init__(self, config: RunConfig, reader: Reader) -> None:
+        from raypref.models.features import Features
+
         super().__init__(config, reader)
         self.options = config.of(VariationalConfig)
         adapter = reader.selector.layout
         self.adapter = adapter.width if self.options.lora else 0
         """Parameters of a row that are the adapter's; the latent modules follow."""
         self.latent = Layout(self.layout(config).segments[len(adapter.segments) if self.options.lora else 0 :])
+        self.features = Features(reader.selector, config)
         self.frozen: dict[tuple[int, str], States] = {}
         self.names: dict[int, np.ndarray] = {}
 
@@ -139,6 +156,11 @@ class Variational(Objective):
             )
         if v.adapted and not v.lora:
             raise UserError("variational.adapted reads features through the adapter; it needs variational.lora")
+        if not v.logits and (v.lora or v.form == "printed"):
+            raise UserError(
+                "without variational.logits nothing but z weighs responses: that is the conditioned form without LoRA; "
+                "leave variational.form and variational.lora as they are"
+            )
         if v.form == "printed" and (not v.lora or v.pooling != "mean" or v.context):
             raise UserError(
                 "variational.form printed learns by its adapter alone and sums up no context: add --variational.lora, "
@@ -186,7 +208,7 @@ class Variational(Objective):
             )
         if not v.adapted:
             read = list(zip([self.states(c, "train") for c in batch.clients], batch.parts, strict=True))
-            shown = padded([s.h[p] if v.form == "printed" else s.either_way(p) for s, p in read])
+            shown = padded([s.shown(p) if v.form == "printed" else s.either_way(p) for s, p in read])
         if not v.lora:
             logits = padded([s.logits[p] for s, p in read])
         kept = 1.0 - v.logit_dropout
@@ -231,12 +253,12 @@ class Variational(Objective):
     def _posterior(self, row: Tensor, states: States, client: int, context: int = 0) -> tuple[Tensor, Tensor]:
         """μ and log σ² [d], given `context` of the client's training pairs (0, or more than it has: all)."""
         parts = self._parts(row)
-        pairs = context_pairs(self.config.seed, client, len(states.h) // 2, context)
+        pairs = context_pairs(self.config.seed, client, states.pairs, context)
         if self.options.form == "printed":
-            q = self._by_comparison(parts, states.h[np.stack([2 * pairs, 2 * pairs + 1], axis=1).reshape(-1)])
+            q = self._by_comparison(parts, states.shown(np.stack([2 * pairs, 2 * pairs + 1], axis=1).reshape(-1)))
             variance = q.log_variance.exp().mean(0) + q.mu.var(0, correction=0)
             return q.mu.mean(0), variance.log()
-        e = latent.features(parts, states.chosen_rejected[pairs][None])
+        e = latent.features(parts, states.chosen_rejected(pairs)[None])
         every = torch.ones(1, 1, len(pairs), dtype=torch.bool, device=e.device)
         summary = latent.pool(parts, e[:, :, 0] - e[:, :, 1], every)
         q = latent.encode(parts, summary, self.options.log_variance_max)
@@ -256,7 +278,9 @@ class Variational(Objective):
         if self.options.form == "printed":
             arrays["pair_mu"] = np.full((len(arrays["mu"]), SHOWN_PAIRS, self.options.d), np.nan, dtype=np.float32)
             for i, (_, states) in enumerate(self._contexts(rows, clients)):
-                mu = self._by_comparison(self._parts(rows[i]), states.h[: 2 * SHOWN_PAIRS]).mu
+                mu = self._by_comparison(
+                    self._parts(rows[i]), states.shown(np.arange(2 * min(SHOWN_PAIRS, states.pairs)))
+                ).mu
                 arrays["pair_mu"][i, : len(mu) // 2] = mu.unflatten(0, (-1, 2)).mean(1).cpu().numpy()
         return arrays
 
@@ -291,8 +315,8 @@ class Variational(Objective):
         from sklearn.linear_model import LogisticRegression
 
         states, test = self.states(client, "train"), self.states(client, "test")
-        pairs = context_pairs(self.config.seed, client, len(states.h) // 2, context)
-        x, tested = (latent.normalized(s.chosen_rejected).cpu().double().numpy() for s in (states, test))
+        pairs = context_pairs(self.config.seed, client, states.pairs, context)
+        x, tested = (latent.normalized(s.chosen_rejected()).cpu().double().numpy() for s in (states, test))
         x = x[pairs, 0] - x[pairs, 1]
         model = LogisticRegression(C=10.0, fit_intercept=False, max_iter=1000)
         model.fit(np.concatenate([x, -x]), np.repeat([1, 0], len(x)))
@@ -303,7 +327,7 @@ class Variational(Objective):
         Algorithm 2's posterior does: its Δh = h_chosen - h_rejected holds the label. A diagnostic of that leak, no
         accuracy."""
         parts = self._parts(row)
-        z = self._by_comparison(parts, states.h).mu
+        z = self._by_comparison(parts, states.all_shown).mu
         return order_margins((states.logits + latent.project(parts, z[None])[0]).cpu())
 
     def margins(self, rows: Tensor, fold: EncodedFold, z: Tensor | None) -> Tensor:
@@ -316,7 +340,7 @@ class Variational(Objective):
         (states,) = self._read(adapter if self.options.adapted else None, [fold])
         if self.options.lora and not self.options.adapted:
             (logits,) = self.reader.choice_logits(adapter, [fold])
-            states = States(states.h, logits.to(row.device))
+            states = States(logits.to(row.device), states.shown)
         return states
 
     def _margins(self, row: Tensor, states: States, z: Tensor) -> Tensor:
@@ -326,7 +350,7 @@ class Variational(Objective):
         if self.options.form == "printed":
             both = out[0].repeat_interleave(2, dim=0) if z.dim() == 2 else out[0]  # a pair's two orders
             return order_margins((states.logits + both).cpu())
-        e = latent.features(parts, states.chosen_rejected[None])
+        e = latent.features(parts, states.chosen_rejected()[None])
         shift = weigh(out.expand(-1, e.shape[1], -1), e)[0]  # for the chosen in slot A
         return order_margins((states.logits + torch.stack([shift, shift.flip(-1)], dim=1).flatten(0, 1)).cpu())
 
@@ -343,7 +367,7 @@ class Variational(Objective):
             there = batch.valid
         else:
             pairs = [self._context(batch, c) for c in batch.clients]
-            h = padded([self.states(c, "train").chosen_rejected[p] for c, p in zip(batch.clients, pairs, strict=True)])
+            h = padded([self.states(c, "train").chosen_rejected(p) for c, p in zip(batch.clients, pairs, strict=True)])
             context = latent.features(parts, h)
             f = context[:, :, 0] - context[:, :, 1]
             there = padded([torch.ones(len(p), dtype=torch.bool) for p in pairs]).to(f.device)
@@ -364,8 +388,32 @@ class Variational(Objective):
         """Of the frozen base, computed once."""
         key = (client, fold)
         if key not in self.frozen:
-            (self.frozen[key],) = self._read(None, self.reader.folds([client], fold))
+            (data,) = self.reader.folds([client], fold)
+            self.frozen[key] = self._looked_up(data) if self.looks_up(self.config) else self._read(None, [data])[0]
         return self.frozen[key]
+
+    @classmethod
+    def looks_up(cls, config: RunConfig) -> bool:
+        """Whether it looks up what the frozen base reads of each response, which is the same in many pairs."""
+        options = config.of(VariationalConfig)
+        return options.responses == "apart" and not options.adapted
+
+    @classmethod
+    def read_once(cls, config: RunConfig, folds: Sequence[EncodedFold]) -> Iterator[np.ndarray]:
+        options = config.of(VariationalConfig)
+        for fold in folds if cls.looks_up(config) else ():
+            yield from responses_apart(fold, range(2 * fold.pairs))
+            if options.logits and not options.lora:
+                yield from sequences_of(fold)
+
+    def _looked_up(self, data: EncodedFold) -> States:
+        """Of the frozen base, each response and comparison read once for all runs."""
+        at = self.features.places(responses_apart(data, range(2 * data.pairs))).reshape(-1, 2)
+        logits = torch.zeros(2 * data.pairs, 2, device=self.reader.device)
+        if self.options.logits and not self.options.lora:
+            last = self.features.states(sequences_of(data), keep=True)
+            logits = self.reader.selector.head(last.to(self.reader.selector.choice_weight))
+        return States(logits, lambda comparisons: self.features.table[self.reader.tensor(at[comparisons])])
 
     def _current(self, rows: Tensor, clients: Sequence[int], fold: str) -> list[States]:
         """As each row sees it: its own logits where it has an adapter, its own features where they are adapted."""
@@ -375,7 +423,7 @@ class Variational(Objective):
         if self.options.adapted:
             return self._read(rows[:, : self.adapter], folds)
         logits = self.reader.choice_logits(rows[:, : self.adapter], folds)
-        return [States(self.states(c, fold).h, one.to(rows.device)) for c, one in zip(clients, logits, strict=True)]
+        return [States(one.to(rows.device), self.states(c, fold).shown) for c, one in zip(clients, logits, strict=True)]
 
     def _read(self, rows: Tensor | None, folds: Sequence[EncodedFold]) -> list[States]:
         """Stacked, in batches of similar length; rows None: the frozen base, of one fold."""
@@ -386,19 +434,15 @@ class Variational(Objective):
             for parts, ids, lengths, _ in reader.passes(folds):
                 choices, states = reader.selector.read(rows, ids, lengths, reader.spans(folds, parts, ids))
                 for i, part in enumerate(parts):
-                    logits[i][part], h[i][part] = choices[i, : len(part)], states[i, : len(part)]
+                    h[i][part] = states[i, : len(part)]
+                    logits[i][part] = choices[i, : len(part)] * self.options.logits
                     if self.options.responses == "apart" and len(part):
                         h[i][part] = self._apart(None if rows is None else rows[i : i + 1], folds[i], part)
-        return [States(*both) for both in zip(h, logits, strict=True)]
+        return [States(one, h_of.__getitem__) for one, h_of in zip(logits, h, strict=True)]
 
     def _apart(self, row: Tensor | None, data: EncodedFold, part: np.ndarray) -> Tensor:
-        """[b, 2, H] each response after its own prompt, outside the comparison: the text up to where A begins, then
-        the response. The same in both slots."""
-        texts = []
-        for j in part:
-            tokens = data.tokens[data.offsets[j] : data.offsets[j + 1]]
-            a, a_end, b, b_end = data.spans[j]
-            texts += [np.concatenate([tokens[:a], tokens[a:a_end]]), np.concatenate([tokens[:a], tokens[b:b_end]])]
+        """[b, 2, H] each response of comparisons as `responses_apart` has it."""
+        texts = list(responses_apart(data, part))
         lengths = np.array([len(t) for t in texts])
         ids = np.full((len(texts), lengths.max()), self.reader.selector.pad, dtype=np.int64)
         for i, text in enumerate(texts):
@@ -417,6 +461,16 @@ class Variational(Objective):
             ]
             self.names[client] = np.array([int.from_bytes(name.digest(), "little", signed=True) for name in names])
         return self.names[client]
+
+
+def responses_apart(data: EncodedFold, comparisons: Iterable[int]) -> Iterator[np.ndarray]:
+    """A, then B of each comparison, after its own prompt and outside the comparison: the text up to where A begins,
+    then the response. The same in both slots."""
+    for j in comparisons:
+        tokens = data.tokens[data.offsets[j] : data.offsets[j + 1]]
+        a, a_end, b, b_end = data.spans[j]
+        yield tokens[:a_end]
+        yield np.concatenate([tokens[:a], tokens[b:b_end]])
 
 
 def weigh(out: Tensor, e: Tensor) -> Tensor:

@@ -39,6 +39,8 @@ def follow(
     Returns the result, which is also in `folder/policy.json`. advance: called after each round with a short note.
     """
     if finished(folder):
+        if track is not None:
+            publish(folder, track)
         return checkpoint.read_json(folder / "policy.json")
     checkpoint.write_json(folder / "config.json", to_dict(task.config))
     began = last = time.monotonic()
@@ -77,10 +79,17 @@ def follow(
     }
     checkpoint.write_json(folder / "policy.json", result)
     if track is not None:
-        for name in ("config.json", "policy.json", "row.safetensors", RESPONSES):
-            track.artifact(folder / name)
-        track.artifacts(folder / "adapter", "adapter")
+        publish(folder, track)
     return result
+
+
+def publish(folder: Path, track: Any) -> None:
+    """Track a finished policy: its rounds, as far as they are not tracked yet, and its files."""
+    for line in lines(folder):
+        track.metrics(line["metrics"], step=line["round"])
+    for name in ("config.json", "policy.json", "row.safetensors", RESPONSES):
+        track.artifact(folder / name)
+    track.artifacts(folder / "adapter", "adapter")
 
 
 def finished(folder: Path) -> bool:

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from raypref.clients.worker import Worker
-from raypref.data.encode import Counts, EncodedFold, concatenate, encode_pairs
+from raypref.config import registry
+from raypref.data.encode import Counts, EncodedFold, concatenate
 from raypref.data.federation import Pair
 from raypref.objectives.choice import pair_margins
 
@@ -38,10 +39,11 @@ class Labels:
     ) -> tuple[Tensor, Tensor]:
         """B prompts, two responses to each, z [B, d] -> margins [B] and which of them are usable [B] bool: those where
         both responses are there, differ, and fit `data.max_length`."""
-        data = self.worker.config.data
+        config = self.worker.config
+        encode_fold, template, _ = registry.objective(config.objective).encoding(config)
 
         def encode(pairs: list[Pair]) -> EncodedFold:
-            return encode_pairs(pairs, self.tokenizer, data.template, data.max_length, Counts())
+            return encode_fold(pairs, self.tokenizer, template, config.data.max_length, Counts())
 
         folds = [encode([Pair(p, a, b)] if a and b else []) for p, a, b in zip(prompts, first, second, strict=True)]
         fit = torch.tensor([fold.pairs == 1 for fold in folds])

@@ -43,6 +43,8 @@ class Store:
     def __init__(self, folder: Path, config: RunConfig) -> None:
         self.folder, self.config = folder, config
         self.algorithm = registry.algorithm(config.algorithm)
+        self.restarts = 0
+        """Times that this process went on after an actor or a node was lost."""
         if (folder / "config.json").exists():
             other = read_config(folder)
             if other.key != config.key:
@@ -179,6 +181,7 @@ class Store:
                 "median_round": float(np.median(took)) if took else None,
                 "personalization": sum(values["seconds"] for _, values in stacks),
             },
+            "restarts": self.restarts,
             "marks": list(self.config.personalization.marks),
             **curves,
             "margins": {"test": margins},

@@ -10,11 +10,12 @@ import contextlib
 import fcntl
 import logging
 import os
+import shutil
 import signal
 import tempfile
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -30,16 +31,19 @@ ENVIRONMENT = {
     "GIT_PYTHON_REFRESH": "quiet",
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
-"""Environment set before mlflow is imported, unless a person has; inherited by processes started later."""
+"""Environment set before mlflow is imported, unless a person has; inherited by processes started later. A server that
+does not answer thus fails in seconds instead of minutes."""
 SQLITE = "sqlite:///"
 LONGEST = 6000
 """Characters of a parameter that MLflow keeps; more would be a warning a parameter."""
-SECONDS, PATIENCE = 2.0, 300.0
+SECONDS, PATIENCE = 2.0, 120.0
 """Metrics are kept back this long where more arrive (a write takes 20 ms on SQLite, 0.1 s over HTTP); after a failed
-write, which itself can take minutes, that long."""
+write, which itself can take 20 s where a server hangs, that long."""
 ERROR = "error"
 """Tag with the message of the exception that ended a run."""
 
@@ -68,19 +72,19 @@ def prepare(uri: str, experiment: str) -> str:
             raise UserError(
                 f"the MLflow database cannot be in {folder} ({error.strerror or error}); set MLFLOW_TRACKING_URI"
             ) from error
-    with _usable(uri), _lock(folder) if folder else _impatient():
+    with _usable(uri), _lock(folder) if folder else contextlib.nullcontext():
         return _experiment(uri, experiment, str(folder / "mlartifacts") if folder else None)
 
 
 @contextlib.contextmanager
-def _usable(uri: str) -> Iterator[None]:
-    """Makes an error of MLflow one line for people."""
+def _usable(uri: str, what: str = "cannot be used") -> Iterator[None]:
+    """Makes an error of MLflow, or of whatever it stands on (a database, HTTP), one line for people."""
     try:
         yield
-    except _mlflow().exceptions.MlflowException as error:
-        raise UserError(
-            f"MLflow at {uri} cannot be used ({_first(error)}); mend or unset MLFLOW_TRACKING_URI"
-        ) from error
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"MLflow at {uri} {what} ({_first(error)}); mend or unset MLFLOW_TRACKING_URI") from error
 
 
 def _check_database(uri: str, purpose: str = "") -> None:
@@ -102,19 +106,6 @@ def _lock(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-@contextlib.contextmanager
-def _impatient() -> Iterator[None]:
-    """A server that does not answer fails in seconds instead of minutes, where a person has not said otherwise."""
-    wanted = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
-    mine = {name: value for name, value in wanted.items() if name not in os.environ}
-    os.environ.update(mine)
-    try:
-        yield
-    finally:
-        for name in mine:
-            del os.environ[name]
 
 
 def _experiment(uri: str, name: str, location: str | None) -> str:
@@ -140,6 +131,9 @@ class Run:
     FINISHED; FAILED after an exception, whose message becomes the tag `error`; KILLED after Ctrl-C or SIGTERM. Inside,
     SIGTERM raises SystemExit(143) (in a main thread only: Python allows handlers nowhere else), so that everything
     is closed in order. After a kill -9 the run stays RUNNING until it is resumed, or `close_stale` is called.
+
+    MLflow holds nobody up: what it does not take at once waits, is tried again every two minutes and a last time when
+    the block ends. `delivered` then says whether it has all; nothing is raised where it has not.
     """
 
     def __init__(
@@ -158,8 +152,13 @@ class Run:
         self.params = {key: _short(str(value)) for key, value in params.items()}
         self.tags = dict(tags or {}) | ({"mlflow.parentRunId": parent_run_id} if parent_run_id else {})
         self.id = run_id or ""
-        """MLflow's run id; where none was given, known once the block is entered."""
-        self._buffer: list[Any] = []
+        """MLflow's run id; where none was given, known once the run is open there."""
+        self.delivered = False
+        """After the block: whether MLflow has taken everything."""
+        self._opened, self._continues = False, bool(run_id)
+        self._metrics: list[Any] = []
+        self._files: list[Callable[[], None]] = []
+        self._last: dict[str, int] = {}
         self._due = 0.0
         self._handler: Any = None
         self._warned = False
@@ -172,7 +171,7 @@ class Run:
             signal.signal(signal.SIGTERM, self._terminate)
             self._handler = previous
         try:
-            self._open()
+            self._deliver()
         except BaseException as error:
             self._close(error)
             raise
@@ -188,34 +187,57 @@ class Run:
             raise error
 
     def metrics(self, values: Mapping[str, float], step: int) -> None:
-        """Log numbers of one step. They are written in batches, the last ones when the block ends, however it ends."""
-        mlflow, now = _mlflow(), int(time.time() * 1000)
-        self._buffer += [mlflow.entities.Metric(key, float(value), now, step) for key, value in values.items()]
-        if time.monotonic() < self._due:
-            return
-        try:
-            self._flush()
-        except mlflow.exceptions.MlflowException as error:  # a server that is away must not end a run of days
-            self._due = time.monotonic() + PATIENCE
-            if not self._warned:
-                warn(f"MLflow does not take metrics, they are kept for later: {_first(error)}")
-            self._warned = True
+        """Log numbers of one step, in batches, the last ones when the block ends, however it ends.
 
-    def last_step(self, key: str) -> int:
-        """The last step at which MLflow holds this metric; -1 for none. After a kill -9 the newest ones are missing."""
-        return max((metric.step for metric in self._client.get_metric_history(self.id, key)), default=-1)
+        Each metric's steps rise. A step that it has reached before is left as it is, so that a run may be logged again.
+        """
+        now = int(time.time() * 1000)
+        self._metrics += [_mlflow().entities.Metric(key, float(value), now, step) for key, value in values.items()]
+        if time.monotonic() >= self._due:
+            self._deliver()
 
     def artifact(self, path: Path) -> None:
         """Upload a file to the top of the run's artifacts."""
-        self._client.log_artifact(self.id, str(path))
+        self._files.append(lambda: self._client.log_artifact(self.id, str(path)))
 
     def artifacts(self, path: Path, folder: str) -> None:
         """Upload the files of a directory into `folder` of the run's artifacts."""
-        self._client.log_artifacts(self.id, str(path), folder)
+        self._files.append(lambda: self._client.log_artifacts(self.id, str(path), folder))
 
     def _terminate(self, number: int, frame: FrameType | None) -> None:
         self._terminated = True
         raise SystemExit(TERMINATED)
+
+    def _deliver(self) -> bool:
+        """Give MLflow what waits; False where it does not take it. MLflow, its database and HTTP raise errors of many
+        kinds, and none of them may end a run of days."""
+        try:
+            if not self._opened:
+                self._open()
+                self._opened = True
+            while self._metrics:
+                batch = self._metrics[:1000]  # MLflow's most at once
+                self._client.log_batch(self.id, metrics=[m for m in batch if m.step > self._reached(m.key)])
+                self._last |= {metric.key: max(metric.step, self._last[metric.key]) for metric in batch}
+                del self._metrics[:1000]
+            while self._files:
+                self._files[0]()
+                del self._files[0]
+        except Exception as error:
+            self._due = time.monotonic() + PATIENCE
+            if not self._warned:
+                warn(f"MLflow at {self.uri} does not answer, what it should get is kept for later: {_first(error)}")
+            self._warned = True
+            return False
+        self._due = time.monotonic() + SECONDS
+        return True
+
+    def _reached(self, key: str) -> int:
+        """The last step at which MLflow holds this metric; -1 for none."""
+        if key not in self._last:
+            history = self._client.get_metric_history(self.id, key) if self._continues else []
+            self._last[key] = max((metric.step for metric in history), default=-1)
+        return self._last[key]
 
     def _open(self) -> None:
         mlflow = _mlflow()
@@ -245,47 +267,45 @@ class Run:
             run = None
         if run is None or run.info.lifecycle_stage != "active":
             warn(f"MLflow run {self.id} is gone; a new one continues it")
-            self.id = ""
+            self.id, self._continues = "", False
             return None
         if ERROR in run.data.tags:
             self._client.delete_tag(self.id, ERROR)
         return dict(run.data.params)
 
-    def _flush(self) -> None:
-        while self._buffer:
-            self._client.log_batch(self.id, metrics=self._buffer[:1000])  # MLflow's most at once
-            del self._buffer[:1000]
-        self._due = time.monotonic() + SECONDS
-
     def _close(self, error: BaseException | None) -> None:
         if self._handler is not None:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not leave the run RUNNING
         try:
-            if self.id:
-                self._end(error)
+            status = _status(error)
+            if self._deliver():
+                self._end(status, error)
         finally:
             if self._handler is not None:
                 signal.signal(signal.SIGTERM, self._handler)
 
-    def _end(self, error: BaseException | None) -> None:
-        status = _status(error)
+    def _end(self, status: str, error: BaseException | None) -> None:
         try:
-            self._flush()
             if status == "FAILED":
                 self._client.set_tag(self.id, ERROR, _short(f"{type(error).__name__}: {error}"))
-        finally:
             self._client.set_terminated(self.id, status)
+            self.delivered = True
+        except Exception as refused:
+            warn(f"MLflow at {self.uri} was not told that run {self.id} is {status}: {_first(refused)}")
 
 
 def close_stale(uri: str, experiment_id: str, run_ids: Collection[str]) -> None:
     """Mark as KILLED those of `run_ids` that a kill -9 left RUNNING in the experiment.
 
-    Only for runs whose processes are known to be gone.
+    Only for runs whose processes are known to be gone. A warning where MLflow does not answer.
     """
     client = _mlflow().MlflowClient(uri)
-    for run in client.search_runs([experiment_id], "attributes.status = 'RUNNING'", max_results=50_000):
-        if run.info.run_id in run_ids:
-            client.set_terminated(run.info.run_id, "KILLED")
+    try:
+        for run in client.search_runs([experiment_id], "attributes.status = 'RUNNING'", max_results=50_000):
+            if run.info.run_id in run_ids:
+                client.set_terminated(run.info.run_id, "KILLED")
+    except Exception as error:
+        warn(f"MLflow at {uri} does not answer; interrupted runs may stay RUNNING there: {_first(error)}")
 
 
 @dataclass(frozen=True)
@@ -308,7 +328,7 @@ def search(uri: str, experiments: Sequence[str]) -> tuple[list[TrackedRun], list
     An experiment that is not there has none. Raises `UserError` where nothing answers at `uri`; creates nothing.
     """
     _check_database(uri)
-    with _usable(uri), _impatient():
+    with _usable(uri):
         client = _mlflow().MlflowClient(uri)
         ids = {e.name: e.experiment_id for e in client.search_experiments()}
         runs = [run for name in experiments if name in ids for run in _runs(client, name, ids[name])]
@@ -329,6 +349,8 @@ def _runs(client: MlflowClient, name: str, experiment_id: str) -> Iterator[Track
 
 def read_artifacts(uri: str, run_id: str, names: Collection[str]) -> dict[str, bytes]:
     """Download those of the named files that the top folder of a run's artifacts has; returns their bytes by name."""
+    if moved := _moved_artifacts(uri, run_id):
+        return {name: (moved / name).read_bytes() for name in names if (moved / name).is_file()}
     client = _mlflow().MlflowClient(uri)
     stored = {item.path for item in client.list_artifacts(run_id)}
     with tempfile.TemporaryDirectory() as folder:
@@ -337,29 +359,37 @@ def read_artifacts(uri: str, run_id: str, names: Collection[str]) -> dict[str, b
         }
 
 
+def _moved_artifacts(uri: str, run_id: str) -> Path | None:
+    """The folder of a run's artifacts where it lies beside its database (see `prepare`): MLflow keeps absolute paths,
+    which a folder that has moved with its database leaves behind."""
+    if not uri.startswith(SQLITE):
+        return None
+    folder = Path(uri.removeprefix(SQLITE)).parent / "mlartifacts" / run_id / "artifacts"
+    return folder if folder.is_dir() else None
+
+
 def fetch(uri: str, run_id: str, to: Path) -> Path:
     """The folder of a run: the one it was computed in, where this machine has that, else `to`.
 
     Its artifacts are downloaded into `to` unless they are there. Raises `UserError` where there is no such run.
     """
-    mlflow = _mlflow()
     _check_database(uri, f" to look run {run_id} up in")
-    try:
-        with _impatient():
-            client = mlflow.MlflowClient(uri)
-            run = client.get_run(run_id)
-            original = Path(run.data.tags.get("raypref.folder", ""))
-            if (original / "config.json").is_file():
-                return original
-            if run.info.status != "FINISHED":
-                raise UserError(f"run {run_id} is {run.info.status}, not finished")
-            if not (to / "config.json").is_file():
-                aside = to.with_name(f".{to.name}.{os.getpid()}")
+    with _usable(uri, f"has no such run {run_id}"):
+        client = _mlflow().MlflowClient(uri)
+        run = client.get_run(run_id)
+        original = Path(run.data.tags.get("raypref.folder", ""))
+        if (original / "config.json").is_file():
+            return original
+        if run.info.status != "FINISHED":
+            raise UserError(f"run {run_id} is {run.info.status}, not finished")
+        if not (to / "config.json").is_file():
+            aside = to.with_name(f".{to.name}.{os.getpid()}")
+            if moved := _moved_artifacts(uri, run_id):
+                shutil.copytree(moved, aside)
+            else:
                 aside.mkdir(parents=True, exist_ok=True)
                 client.download_artifacts(run_id, "", str(aside))
-                os.replace(aside, to)
-    except mlflow.exceptions.MlflowException as error:
-        raise UserError(f"MLflow at {uri} has no such run {run_id} ({_first(error)})") from error
+            os.replace(aside, to)
     return to
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import select
@@ -181,6 +182,9 @@ def main(function: Callable[[list[str]], int | None], argv: Sequence[str], resum
     except Exception as error:
         if isinstance(error, BrokenPipeError) and _reader_gone():
             return 141
+        if (full := _disk(error)) and not debug:
+            print(f"raypref: {full}", file=sys.stderr, flush=True)
+            return 2
         traceback.print_exc()
         return 1
 
@@ -201,6 +205,29 @@ def _terminable() -> Iterator[None]:
     finally:
         if ours:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _disk(error: BaseException) -> str:
+    """The line for an error of a disk that takes no more, in whatever library's words; '' for any other."""
+    chain = error
+    while chain is not None:
+        number = getattr(chain, "errno", None)
+        for code, what in DISK.items():
+            if number == code or f"os error {code})" in str(chain) or f"[Errno {code}]" in str(chain):
+                where = getattr(chain, "filename", None)
+                return f"{where or 'the disk'}: {what}; what was saved before is intact, --resume goes on from there"
+        chain = chain.__cause__ or chain.__context__
+    return ""
+
+
+DISK = {
+    errno.ENOSPC: "no space is left; free some",
+    errno.EDQUOT: "the quota is used up; free some",
+    errno.EFBIG: "a file may not grow so large here; raise the limit (ulimit -f)",
+    errno.EROFS: "it has become read-only; make it writable again",
+    errno.EACCES: "permission is denied; make it readable and writable again",
+}
+"""Errors of a disk, and what to do."""
 
 
 def _reader_gone() -> bool:

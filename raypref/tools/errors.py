@@ -10,6 +10,16 @@ class UserError(Exception):
     """An error that a person can mend. The message is one line: what was wrong, what to do. Exit status 2."""
 
 
+class Lost(UserError):
+    """A process or a machine that took part has ended; what was saved stands, and the work can go on from there.
+
+    why: what ended, in words."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"{why}; nothing finished is lost: run the same command again with --resume")
+        self.why = why
+
+
 def nearest(word: str, known: typing.Iterable[str]) -> str:
     """The end of a message about an unknown word: '; did you mean 'x'?', or else the list of known words."""
     options = sorted(known)

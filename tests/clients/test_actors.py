@@ -1,5 +1,7 @@
 """Real Ray: the same bits as in process, and faults that a person can act on."""
 
+import socket
+
 import numpy as np
 import psutil
 import pytest
@@ -101,10 +103,13 @@ def test_a_user_error_crosses_the_server_actor(tiny, tmp_path, cluster):
         experiment.run(config, tmp_path, adapters=False)
 
 
-def test_a_killed_actor_ends_the_run_and_a_resume_finishes_it(tiny, tmp_path, cluster):
-    """A client actor is killed in the middle of round 2; what was saved stands, and the resumed run gives the numbers
-    of one that was never interrupted."""
-    config = override(tiny, {"clients.backend": "ray"})
+@pytest.mark.parametrize("victims", ["ClientActor", "Server"])
+def test_a_run_goes_on_by_itself_where_an_actor_is_killed_and_a_resume_where_it_may_not(
+    tiny, tmp_path, cluster, capsys, victims
+):
+    """An actor is killed in the middle of round 2, then another one after each round: what was saved stands, the run
+    goes on once by itself, is ended by the second death, and gives the numbers of one that was never interrupted."""
+    config = override(tiny, {"clients.backend": "ray", "clients.restarts": 1})
     killed = []
 
     class Bar:
@@ -118,16 +123,20 @@ def test_a_killed_actor_ends_the_run_and_a_resume_finishes_it(tiny, tmp_path, cl
             pass
 
         def advance(self, n, note=""):
-            if self.rounds and not killed:
+            if self.rounds and len(killed) < 2:
                 ours = psutil.Process().children(recursive=True)
-                for victim in (p for p in ours if any("ClientActor" in word for word in p.cmdline())):
+                for victim in (p for p in ours if any(f"ray::{victims}" in word for word in p.cmdline())):
                     victim.kill()
                     killed.append(victim.pid)
 
     with pytest.raises(UserError, match=r"an actor died .* --resume"):
         experiment.run(config, tmp_path / "broken", bar=Bar, adapters=False)
-    assert killed
+    assert "going on from what was saved (restart 1 of at most 1)" in capsys.readouterr().err
+    assert len(killed) == 2
     resumed = experiment.run(config, tmp_path / "broken", adapters=False)
+    killed.clear()
+    mended = experiment.run(override(config, {"clients.restarts": 2}), tmp_path / "mended", bar=Bar, adapters=False)
+    assert mended["restarts"] == 2 and mended["test"] == resumed["test"]
     whole = experiment.run(override(config, {"clients.backend": "local"}), tmp_path / "whole", adapters=False)
     assert resumed["test"] == whole["test"] and resumed["rounds"] == whole["rounds"]
     assert resumed["client_steps"] == whole["client_steps"]
@@ -152,3 +161,22 @@ def test_what_cannot_be_shared_out_is_refused(tiny):
         experiment.check(two)
     with pytest.raises(UserError, match="has only 1 pairs"):
         experiment.check(override(two, {"clients.backend": "ray", "optim.batch_size": 1}))
+
+
+@pytest.mark.parametrize("how", ["named", "left behind"])
+def test_a_dead_address_of_ray_is_one_line_at_once(tmp_path, monkeypatch, how):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        dead = f"127.0.0.1:{probe.getsockname()[1]}"
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    monkeypatch.setattr("ray.init", lambda **options: pytest.fail("Ray would wait for many minutes"))
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    if how == "named":
+        monkeypatch.setenv("RAY_ADDRESS", dead)
+    else:
+        monkeypatch.delenv("RAY_ADDRESS", raising=False)
+        (tmp_path / "ray").mkdir()
+        (tmp_path / "ray" / "ray_current_cluster").write_text(dead)
+    with pytest.raises(UserError, match=f"no Ray cluster answers at {dead} .*; start it there, or") as error:
+        actors.start_ray()
+    assert "\n" not in str(error.value)

@@ -190,7 +190,7 @@ def test_the_printed_posterior_is_that_of_its_pairs_together(tiny):
     """Mean and variance of the mixture of N comparisons' posteriors: E μ, E σ² + Var μ."""
     pool = made(tiny, **FORMS[0])
     rows, loss = moved(pool, 1), pool.worker.objective
-    q = loss._by_comparison(loss._parts(rows[0]), loss.states(2, "train").h)
+    q = loss._by_comparison(loss._parts(rows[0]), loss.states(2, "train").all_shown)
     found = loss.infer(rows, [2])
     assert torch.allclose(found.mu[0], q.mu.mean(0), atol=1e-6)
     second = (q.log_variance.exp() + q.mu**2).mean(0)

@@ -79,6 +79,16 @@ def test_another_method_has_other_sections():
     assert override(feddpo, {"dpo.beta": 0.3}).key != feddpo.key
 
 
+def test_what_a_source_is_made_with_counts_where_it_is_the_source():
+    """`data.graded.noise` names no run on other data; `named` is another word for the source that has no such part."""
+    noise = {"data.graded.noise": 0.7, "data.graded.train": (5, 5)}
+    assert override(RunConfig(), noise).key == RunConfig().key == override(RunConfig(), {"data.source": "named"}).key
+    graded = override(RunConfig(), {"data.source": "graded"})
+    assert len({graded.key, override(graded, noise).key, RunConfig().key}) == 3
+    assert from_dict(to_dict(override(graded, noise))) == override(graded, noise)
+    assert override(RunConfig(), {"data.source": "named"}).data.source == "synthetic"
+
+
 def test_a_younger_field_leaves_earlier_keys_alone(monkeypatch):
     """At its neutral value it is not there at all; its default may be another one, and then names new runs."""
 

@@ -14,6 +14,8 @@ from raypref.config import DataConfig, RunConfig
 from raypref.data import check as checking
 from raypref.data.__main__ import main
 from raypref.data.people import assemble
+from raypref.data.synthetic import AXES
+from raypref.judges import style
 
 ROOT = Path(__file__).parents[2]
 
@@ -226,6 +228,52 @@ def test_show_prints_pairs_with_client_and_group(capsys):
     assert all(
         [line.split()[0] for line in block.splitlines()[1:]] == ["prompt", "chosen", "rejected"] for block in blocks
     )
+
+
+GRADED = ("--data.group-sizes", "2", "0", "0", "2", "--data.graded.train", "8", "12", "--data.graded.test", "30")
+
+
+def test_show_prints_what_a_generator_hides(capsys):
+    """The wish behind a choice, what both answers hold, and whether the label is noise; by another way here."""
+    assert main(["show", "graded", "-n", "40", *GRADED]) == main(["show", "--data.source", "graded", *GRADED]) == 0
+    blocks = capsys.readouterr().out.strip().split("\n\n")[:40]
+    verdicts = set()
+    for block in blocks:
+        lines = [line.split(maxsplit=1) for line in block.splitlines()[1:]]
+        assert [name for name, _ in lines] == ["prompt", "chosen", "rejected", "wish", "chosen", "rejected", "margin"]
+        texts = dict(lines[:3])
+        wish = {pole: float(weight) for pole, weight in (part.split() for part in lines[3][1].split(", "))}
+        margin = 0.0
+        for name, held in lines[4:6]:
+            holds = {pole: int(n) for n, pole in (part.split() for part in held.removeprefix("holds ").split(", "))}
+            counted = style.counts(texts[name])
+            assert holds == {
+                AXES[axis][pole]: counted[axis, pole] for axis in ("education", "humor") for pole in (0, 1)
+            }
+            opposite = dict(pair for poles in AXES.values() for pair in (poles, poles[::-1]))
+            score = sum(weight * (holds[pole] - holds[opposite[pole]]) for pole, weight in wish.items())
+            margin += score if name == "chosen" else -score
+        said, verdict = lines[6][1].split(", ")
+        assert float(said) == pytest.approx(margin, abs=0.5) and verdict.startswith(
+            "as" if float(said) > 0 else "noise"
+        )
+        verdicts.add(verdict)
+    assert len(verdicts) == 2
+
+
+def test_check_says_what_counted_words_tell(tmp_path, base, capsys):
+    assert main(["check", "graded", "--model.base", base, *GRADED]) == 0
+    out, err = capsys.readouterr()
+    assert "graded: 200 rows, 200 distinct pairs" in out and "clients judged by counted words 24/24" in err
+    block = out.split("what counted words tell of the test pairs (accuracy in %, mean over clients)\n")[1].splitlines()
+    names = ["logistic regression", "nearest neighbour", "the longer answer"]
+    names += ["best possible, by the wish", "labels against the wish"]
+    assert [line[2:34].strip() for line in block[1:]] == names
+    numbers = [[float(word) for word in line[34:].removesuffix("  of all folds").split()] for line in block[1:]]
+    assert [len(n) for n in numbers] == [3, 3, 1, 1, 1] and numbers[3][0] > 80 and numbers[4][0] < 20
+    assert main(run(tmp_path, rows_of("a"))[1]) == 0  # no wish is known, and no group
+    out = capsys.readouterr().out
+    assert "the longer answer" in out and "wish" not in out and "own group" not in out
 
 
 def test_alone_it_lists_its_commands(capsys):

@@ -256,6 +256,59 @@ def test_a_column_decides_the_fold():
     assert all(fold == value_fold(topic_of[pair.prompt], 0.3, 0.3) for _, fold, pair in choices)
 
 
+READY = DataConfig(fold_column="fold")
+
+
+def test_ready_folds_are_taken_as_they_are():
+    """Each row is where its file says, whatever shares and hash would do with it; names of others mean the same."""
+    names = {"train": "train", "Training": "train", "val": "validation", "dev": "validation", "valid": "validation"}
+    names |= {"validation": "validation", " TEST ": "test"}
+    rows = [{**row, "fold": list(names)[i % 7]} for c in "ab" for i, row in enumerate(rows_of(c, 21))]
+    federation, counts = assemble(rows, READY)
+    assert {(c, pair.prompt): fold for c, fold, pair in everything(federation)} == {
+        (row["client_id"], row["prompt"]): names[row["fold"]] for row in rows
+    }
+    assert counts.crossing == 0 and not federation.notes
+    assert assemble(rows[::-1], replace(READY, validation=0.4, test=0.5))[0] == federation
+
+
+def test_rows_without_a_ready_fold_and_clients_without_one_are_counted():
+    folds = ["train", "validation", "test", "test2", "holdout", "test2", "", None]
+    rows = [{**row, "fold": fold} for row, fold in zip(rows_of("a", 8), folds, strict=True)]
+    rows += [{**row, "fold": "train" if i else "dev"} for i, row in enumerate(rows_of("b", 3))]
+    federation, counts = assemble(rows, READY)
+    assert federation.ids == ("a",) and counts.left_out == {"no pair in test": ("b",)}
+    assert counts.lost == {
+        "column 'fold' names none of train, training, validation, val, valid, dev, test (it says test2, it says "
+        "holdout)": 3,
+        "nothing in column 'fold', which decides the fold": 2,
+    }
+
+
+def test_what_ready_folds_have_twice_is_tested_on_or_counted():
+    """One person's repeat is kept once, in the test; other people's, and the other way round, are said to cross."""
+    own = [{**row, "fold": fold} for row, fold in zip(rows_of("a", 4), [*FOLDS, "train"], strict=True)]
+    federation, counts = assemble([*own, {**own[0], "fold": "test"}], READY)
+    (client,) = federation.clients
+    assert [len(client.fold(fold)) for fold in FOLDS] == [1, 1, 2] and (counts.doubled, counts.crossing) == (1, 0)
+    reverse = {**own[0], "chosen": own[0]["rejected"], "rejected": own[0]["chosen"], "fold": "test"}
+    federation, counts = assemble([*own, reverse], READY)
+    assert (counts.conflicting, counts.crossing) == (1, 1)
+    assert any("in different folds" in note and "data.fold_column has no such" in note for note in federation.notes)
+
+
+@pytest.mark.parametrize("options", [{"split": "topic"}, {"exact_counts": (5, 5)}])
+def test_ready_folds_are_cut_by_nothing_else(options):
+    with pytest.raises(UserError, match=r"data\.fold_column takes folds as they are, and data\.\w+ cuts others"):
+        load(replace(READY, **options), seed=0)
+
+
+def test_a_fold_column_that_is_not_there(tmp_path):
+    source = write(tmp_path / "a.jsonl", rows_of("a", 3, folds="train"))
+    with pytest.raises(UserError, match=r"no column 'fold'; did you mean 'folds'\?.*--data\.fold-column"):
+        load(replace(READY, source=source), seed=0)
+
+
 def test_a_pair_under_two_topics_is_counted_as_crossing():
     topics = {value_fold(t, 0.3, 0.3): t for t in map(str, range(30))}
     rows = [{**row, "topic": topics[f]} for c in "ab" for f in FOLDS for row in rows_of(f"{c} {f}", 3)]

@@ -476,7 +476,7 @@ def test_a_file_that_does_not_change_is_read_once(tmp_path, monkeypatch):
 
 
 def test_what_is_not_on_the_disk_has_no_digest(tmp_path):
-    assert digest("synthetic") == digest("openai/summarize_from_feedback:comparisons") == ""
+    assert digest("synthetic") == digest("graded") == digest("openai/summarize_from_feedback:comparisons") == ""
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def test_the_papers_come_first_and_policies_last():
     assert words[:7] == list("1234567") and words[-3:] == ["win-rates", "win-rates-ratio", "win-rates-unseen"]
     assert {"mix", "context", "latent", "overhead", "unseen"} < set(words)
     figures = [word for kind, word in drawings.drawings() if kind == "figure"]
-    assert figures == ["2", "3", "4", "5", "6", "gq", "latent", "latent-numbers", "win-rates"]
+    assert figures == ["2", "3", "4", "5", "6", "calibration", "gq", "latent", "latent-numbers", "win-rates"]
 
 
 def test_a_name_is_taken_once(elsewhere):

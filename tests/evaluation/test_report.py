@@ -2,6 +2,7 @@ import copy
 import csv
 import io
 import json
+import os
 import subprocess
 import sys
 
@@ -182,3 +183,10 @@ def _drawn(monkeypatch) -> list:
     save = Figure.savefig
     monkeypatch.setattr(Figure, "savefig", lambda self, *a, **k: (drawn.append(self), save(self, *a, **k))[1])
     return drawn
+
+
+def test_figures_are_files_whatever_backend_a_notebook_hands_down(tmp_path):
+    code = "from raypref.evaluation.figures import grid; grid(1, 1)[0].savefig('figure.png')"
+    environment = os.environ | {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}
+    drawn = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert (drawn.returncode, drawn.stderr) == (0, "") and (tmp_path / "figure.png").exists()

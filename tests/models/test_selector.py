@@ -10,7 +10,7 @@ from raypref.config import ModelConfig, RunConfig, UserError, override
 from raypref.models.identity import base_identity
 from raypref.models.layout import initial_row
 from raypref.models.peft_io import export_peft, import_peft
-from raypref.models.selector import ARCHITECTURES, Selector, load_selector
+from raypref.models.selector import ARCHITECTURES, Selector, check_tokens, load_selector, load_tokenizer
 from raypref.objectives.base import row_layout
 
 SMALL = {
@@ -193,6 +193,28 @@ def test_damaged_weights_are_told_in_one_line(tmp_path):
     (base / "model.safetensors.index.json").write_text('{"weight_map"')
     with pytest.raises(UserError, match=r"model\.safetensors\.index\.json: names no weight files .*; copy or fetch"):
         base_identity(str(base))
+
+
+@pytest.mark.parametrize("error", [Exception("bare"), ImportError("pip install it"), TypeError("x"), IndexError("y")])
+def test_whatever_a_library_raises_on_loading_is_one_line(tmp_path, monkeypatch, error):
+    def fails(*args, **kwargs):
+        raise error
+
+    make_base("qwen2").save_pretrained(tmp_path)
+    monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", fails)
+    with pytest.raises(UserError, match=f"cannot load model.base=.*{error}; give a local folder"):
+        load_selector(ModelConfig(base=str(tmp_path)), CHOICES, 0)
+    (tmp_path / "tokenizer.json").write_text('{"model": {"type": "Newer"}}')
+    with pytest.raises(UserError, match=r"no tokenizer for model\.base"):
+        load_tokenizer(str(tmp_path))
+
+
+def test_a_tokenizer_that_knows_more_than_the_model_is_refused(tmp_path):
+    base = make_base("qwen2")
+    base.save_pretrained(tmp_path)
+    check_tokens(str(tmp_path), base.config.vocab_size - 1)
+    with pytest.raises(UserError, match="they do not belong together"):
+        check_tokens(str(tmp_path), base.config.vocab_size)
 
 
 def test_lora_start_is_peft_default():

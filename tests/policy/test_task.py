@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from raypref.algorithms.base import State
-from raypref.config import UserError, override
+from raypref.config import RunConfig, UserError, override
 from raypref.data.federation import Pair
 from raypref.data.load import load
 from raypref.experiment import loop as experiment
@@ -100,6 +100,19 @@ def test_test_prompts_are_dealt_evenly_and_never_trained_on(stage1):
     assert {len(of) for of in sections.values()} == {4} and len(sections) == 4  # two groups, seen and unseen
     for (_, away), of in sections.items():
         assert sorted(np.unique(of, return_counts=True)[1]) == ([4] if away else [2, 2])
+
+
+def test_on_the_graded_benchmark_no_prompt_that_judges_see_was_trained_on():
+    """Its test pairs have topics of their own; the other generated source shares all its questions."""
+    shared = {}
+    for source in ("graded", "synthetic"):
+        config = override(RunConfig(), {"data.source": source, "data.group_sizes": (5, 5)})
+        federation = load(config.data, config.seed)
+        trained = set(tasks.prompts_of(federation, "train", range(10)).texts)
+        judged = set(tasks.chosen_tests(federation, config, frozenset()).texts)
+        assert len(judged) > 30
+        shared[source] = len(judged & trained)
+    assert shared["graded"] == 0 < shared["synthetic"]
 
 
 def test_z_is_what_the_clients_told_and_the_prior_is_the_last_cohorts(stage1):

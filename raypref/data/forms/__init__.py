@@ -26,6 +26,9 @@ DEALT: dict[str, Any] = {
 PAIRS = "pairs"
 """The form of all that no other form claims, and what the others are made into."""
 
+WIDE = "wide"
+"""The form whose annotators `data.annotator_columns` names."""
+
 
 @dataclass(frozen=True)
 class Form:
@@ -38,7 +41,7 @@ class Form:
     pairs: Callable[[Iterable[RowRead], DataConfig, int], Iterator[PairRow]]
     """(rows, configuration, seed) -> rows with `prompt`, `chosen` and `rejected` (see `pairs.extract`) and with the
     columns that name the person. Pure: the same rows in whatever order give the same pairs. A row that is no pair is
-    given as `Unusable`, never dropped."""
+    given as `Unusable`, never dropped, and what else people should know of as `Aside`."""
     gives: tuple[str, ...] = ("client_id", "prompt", "chosen", "rejected")
     """Columns that its pairs have."""
     dealt: bool = False
@@ -50,8 +53,10 @@ class Form:
 
 FORMS: dict[str, str | Form] = {
     PAIRS: "raypref.data.forms.pairs:FORM",
+    "prism": "raypref.data.forms.prism:FORM",
     "styles": "raypref.data.forms.styles:FORM",
     "tldr": "raypref.data.forms.tldr:FORM",
+    WIDE: "raypref.data.forms.wide:FORM",
 }
 """Name -> the form, or where it is (`module:object`), so that nothing is imported before it is needed."""
 

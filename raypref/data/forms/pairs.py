@@ -5,6 +5,9 @@ Responses without a prompt are conversations that begin alike, or plain transcri
 
 from __future__ import annotations
 
+import ast
+import contextlib
+import json
 from collections.abc import Sequence
 from typing import cast
 
@@ -15,21 +18,27 @@ from raypref.data.rows import Unusable
 TURN = "\n\nAssistant:"
 """What precedes a response in the plain-text transcripts of HH-RLHF."""
 
+SHAREGPT = {"human": "user", "gpt": "assistant"}
+"""ShareGPT's names of the roles that others call `user` and `assistant`."""
+
 REPEATED = "the same pair as another row"
 NO_PROMPT = "the prompt is missing or empty"
 NO_RESPONSE = "a response is missing or empty"
 NO_TEXT = "a prompt or response is neither text nor a conversation"
+PRINTED = "a conversation that was printed as text and cannot be read back (write it as JSON)"
+HALF = "a text holds half a character (a lone surrogate), which no tokenizer takes"
 OTHER_PROMPT = "the two prompts differ"
 
 
 def extract(prompt: object, chosen: object, rejected: object) -> Pair:
     """One choice as three texts, from any of TRL's preference forms; raises `Unusable` where there is none.
 
-    They are stripped at the ends. Turns that both conversations (lists of {"role", "content"}) begin with belong to the
-    prompt.
+    They are stripped at the ends. Turns that both conversations (lists of {"role", "content"}, or ShareGPT's {"from",
+    "value"}) begin with belong to the prompt. A conversation that a CSV file keeps as text is read as what it is.
     Where there is no prompt (None), text is an HH-RLHF transcript and splits at its last assistant turn: the prefix
     that two transcripts merely share cuts into responses that begin alike.
     """
+    prompt, chosen, rejected = map(_conversation, (prompt, chosen, rejected))
     if not chosen or not rejected:
         raise Unusable(NO_RESPONSE)
     question = "" if prompt is None else _text(_turns(prompt))
@@ -59,7 +68,25 @@ def extract(prompt: object, chosen: object, rejected: object) -> Pair:
         raise Unusable(NO_PROMPT)
     if pair.chosen == pair.rejected:
         raise Unusable("chosen equals rejected")
+    try:
+        "".join((pair.prompt, pair.chosen, pair.rejected)).encode()
+    except UnicodeEncodeError:
+        raise Unusable(HALF) from None
     return pair
+
+
+def _conversation(cell: object) -> object:
+    """The cell, or the list of turns that its text is: in JSON, or as Python prints it."""
+    if not isinstance(cell, str) or not cell.lstrip().startswith("[{"):
+        return cell
+    for read in (json.loads, ast.literal_eval):
+        with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError, Unusable):
+            turns = read(cell)
+            _turns(turns)
+            return turns
+    if any(f"{{{quote}{key}{quote}:" in cell for quote in "'\"" for key in ("role", "content", "from", "value")):
+        raise Unusable(PRINTED)
+    return cell
 
 
 def _turns(value: object) -> list[tuple[str, str]]:
@@ -68,7 +95,12 @@ def _turns(value: object) -> list[tuple[str, str]]:
         return [("", value)]
     if not isinstance(value, list):
         raise Unusable(NO_TEXT)
-    turns = [(t.get("role"), t.get("content")) if isinstance(t, dict) else (None, None) for t in value]
+    turns = [
+        (t.get("role", SHAREGPT.get(t.get("from"), t.get("from"))), t.get("content", t.get("value")))
+        if isinstance(t, dict)
+        else (None, None)
+        for t in value
+    ]
     if not all(isinstance(role, str) and isinstance(content, str) for role, content in turns):
         raise Unusable(NO_TEXT)
     return cast(list[tuple[str, str]], turns)

@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from raypref.config import GENERATED
 from raypref.evaluation import figures
 from raypref.evaluation.curve import Fold
 from raypref.evaluation.drawings import SWEEP, Item, Missing, figure, table
@@ -121,7 +122,7 @@ def _of_kind(kind: Kind, algorithms: Sequence[str] = ()) -> Callable[[Mapping[st
 
     def fits(parameters: Mapping[str, str]) -> bool:
         sizes = set(re.findall(r"\d+", parameters.get("data.group_sizes", "")))
-        uneven = len(sizes) > 1 and parameters.get("data.source", "synthetic") == "synthetic"
+        uneven = len(sizes) > 1 and parameters.get("data.source", "synthetic") in GENERATED
         there = "unseen" if parameters.get("federation.unseen", "0") != "0" else "uneven" if uneven else "even"
         return there == kind and (not algorithms or parameters.get("algorithm") in algorithms)
 
