@@ -139,6 +139,27 @@ def test_a_variational_run_stopped_between_rounds_goes_on_as_if_it_had_not_been(
     assert "latent/active_units" in Store(tmp_path / "cut", config).lines()[-1]["metrics"]
 
 
+@pytest.mark.parametrize("stop", [("round", 3), ("personalization", 2)])
+@pytest.mark.parametrize("name", ["scaffold", "ditto", "fedrep", "lore"])
+def test_what_clients_keep_is_there_after_a_stop(tiny, tmp_path, name, stop):
+    """Control variates, models, heads and weights of their own: the same state and numbers, to the bit."""
+    small = {
+        "federation.rounds": 3,
+        "fit.context_marks": (1, 4),
+        "fedrep.fit_steps": 2,
+        "personalization.marks": (0, 1),
+    }
+    config = override(tiny, small | {"algorithm": name})
+    whole = experiment.run(config, tmp_path / "whole", adapters=False)
+    with pytest.raises(Stop):
+        experiment.run(config, tmp_path / "cut", bar=stopping(*stop), adapters=False)
+    again = experiment.run(config, tmp_path / "cut", adapters=False)
+    assert measured(again) == measured(whole) and again["probes"] == whole["probes"]
+    one, other = (checkpoint.load(tmp_path / where / "state.safetensors")[0] for where in ("whole", "cut"))
+    assert one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
+    assert any(key.startswith("kept/") for key in one)
+
+
 def test_another_configuration_is_refused(tiny, tmp_path):
     Store(tmp_path, tiny).resume("digest")
     with pytest.raises(UserError, match="holds a run of another configuration"):

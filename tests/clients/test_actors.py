@@ -55,6 +55,20 @@ def test_the_variational_objective_is_the_same_over_actors(tiny, tmp_path, clust
     assert np.array_equal(one.mu, other.mu) and np.array_equal(one.prototypes, other.prototypes)
 
 
+@pytest.mark.parametrize("name", ["scaffold", "ditto", "fedrep", "lore"])
+def test_what_clients_keep_is_the_same_over_actors(tiny, tmp_path, cluster, name):
+    """With unseen clients, who fit what they have not; the state and all that is read out."""
+    small = {"algorithm": name, "federation.rounds": 2, "federation.unseen": 1, "federation.cohort": 4}
+    small |= {"fit.context_marks": (1, 4), "fedrep.fit_steps": 2, "personalization.marks": (0, 1)}
+    config = override(tiny, small | {"clients.clients_per_actor": 5, "clients.stack": 3})
+    here = experiment.run(config, tmp_path / "here", adapters=False)
+    there = experiment.run(override(config, {"clients.backend": "ray"}), tmp_path / "there", adapters=False)
+    for what in ("test", "probes", "bytes_up", "bytes_down"):
+        assert here[what] == there[what]
+    one, other = (checkpoint.load(tmp_path / where / "state.safetensors")[0] for where in ("here", "there"))
+    assert one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
+
+
 def test_any_number_of_actors_gives_the_same_bits_at_width_one(tiny, tmp_path, cluster):
     config = override(tiny, {"clients.stack": 1})
     one = experiment.run(config, tmp_path / "one", adapters=False)
