@@ -3,7 +3,9 @@
 Set before anything heavy is imported: one thread (results depend on the count), no network, no telemetry.
 """
 
+import atexit
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -17,9 +19,10 @@ for name, value in {
     "HF_HUB_OFFLINE": "1",
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAYPREF_FEATURES": tempfile.mkdtemp(prefix="raypref-features-"),
+    "RAYPREF_FEATURES": (features := tempfile.mkdtemp(prefix="raypref-features-")),
 }.items():
     os.environ.setdefault(name, value)
+atexit.register(shutil.rmtree, features, ignore_errors=True)
 
 # The same cases every time, and no deadlines: a busy machine is no failure.
 settings.register_profile("raypref", deadline=None, derandomize=True)

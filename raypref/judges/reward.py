@@ -73,6 +73,22 @@ def named(word: str) -> tuple[str, str]:
     return name, identity
 
 
+def adapted(identity: str) -> tuple[str, Any]:
+    """The base and the head [labels, H] of a PEFT adapter of a sequence classifier; the model itself and None where it
+    is no adapter. Raises `ValueError` for an adapter without a head."""
+    from transformers.utils.peft_utils import find_adapter_config_file
+
+    if not find_adapter_config_file(identity):
+        return identity, None
+    from peft import PeftConfig
+    from peft.utils import load_peft_weights
+
+    heads = [t for name, t in load_peft_weights(identity, device="cpu").items() if name.endswith("score.weight")]
+    if not heads:
+        raise ValueError("its adapter has no head (score.weight); give a reward model's")
+    return str(PeftConfig.from_pretrained(identity).base_model_name_or_path), heads[0]
+
+
 def dialogue(prompt: str, response: str) -> str:
     """Both in the form of HH-RLHF's transcripts, in which a prompt may be already."""
     said = prompt.strip()
@@ -94,9 +110,21 @@ class Scorer:
             if number < 1:
                 raise UserError(f"--{name} is {number}; it must be at least 1")
         identity = model_path(identity, "--reward-model ")
+        if (Path(identity) / "head.safetensors").exists():
+            raise UserError(
+                f"--reward-model {identity}: its head is an MLP, which no sequence classifier has; train one with "
+                "--reward.hidden 0"
+            )
         try:
-            self._tokenizer: Any = AutoTokenizer.from_pretrained(identity, truncation_side="left", padding_side="right")
-            model, loaded = AutoModelForSequenceClassification.from_pretrained(identity, output_loading_info=True)
+            base, head = adapted(identity)
+            labels = {} if head is None else {"num_labels": head.shape[0]}
+            self._tokenizer: Any = AutoTokenizer.from_pretrained(base, truncation_side="left", padding_side="right")
+            model, loaded = AutoModelForSequenceClassification.from_pretrained(base, output_loading_info=True, **labels)
+            if head is not None:
+                from peft import PeftModel
+
+                model = PeftModel.from_pretrained(model, identity)
+                loaded["missing_keys"] = set(loaded["missing_keys"]) - {"score.weight"}
         except (OSError, ValueError) as error:
             line = str(error).strip().splitlines()[0]
             raise UserError(f"--reward-model {identity}: cannot be read as a sequence classifier: {line}") from error

@@ -1,12 +1,14 @@
 """A row as a PEFT folder, and back: its LoRA part as `adapter_model.safetensors` and `adapter_config.json`, the latent
-modules of a variational selector beside it as `latent.safetensors`."""
+modules of a variational selector beside it as `latent.safetensors`. A reward model with a linear head is PEFT's adapter
+of a sequence classifier, its head among the adapter's tensors; an MLP head is beside it, as `head.safetensors`."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +16,21 @@ import torch
 from torch import Tensor
 
 from raypref.config import ModelConfig, UserError
+from raypref.models.head import HIDDEN, SCORE, state_scale
 from raypref.models.identity import same_base
-from raypref.models.layout import BESIDE, Layout
-from raypref.models.selector import base_path
+from raypref.models.layout import BESIDE, HEAD, Layout
+from raypref.models.selector import base_layout, base_path
 
 PREFIX = "base_model.model.model."
+CLASSIFIER = "base_model.model.score.weight"
+"""The head of a sequence classifier of transformers, as PEFT names it."""
 NOTICE = "without_latent_safetensors_z_is_ignored"
-"""A key in `adapter_config.json` that PEFT does not know, and therefore warns of, by its name."""
+HEAD_NOTICE = "without_head_safetensors_there_is_no_reward"
+"""Keys in `adapter_config.json` that PEFT does not know, and therefore warns of, by their names."""
+FILES = {BESIDE: ("latent.safetensors", NOTICE), HEAD: ("head.safetensors", HEAD_NOTICE)}
+"""Prefix of segments that PEFT knows nothing of -> their file, and the notice."""
+NOWHERE = ("layers.0.self_attn.q_proj",)
+"""What the adapter is on that does nothing."""
 CHECKED = (
     *("peft_type", "task_type", "base_model_name_or_path", "init_lora_weights"),
     *("r", "rank_pattern", "lora_alpha", "alpha_pattern", "use_rslora"),
@@ -28,7 +38,8 @@ CHECKED = (
 )
 """Fields of `adapter_config.json` that may have other values than PEFT's defaults, as `check_config` allows."""
 INERT = (
-    *("auto_mapping", "inference_mode", "lora_dropout", "peft_version", "revision", "runtime_config", NOTICE),
+    *("auto_mapping", "inference_mode", "lora_dropout", "peft_version", "revision", "runtime_config"),
+    *(NOTICE, HEAD_NOTICE),
     *("corda_config", "eva_config", "loftq_config", "lora_ga_config"),  # of an initialization, which is checked itself
     *("megatron_core", "qalora_group_size"),  # of `megatron_config` and `use_qalora`, which may not be set
 )
@@ -40,34 +51,58 @@ MERGE = "merge it into its base with PEFT (`merge_and_unload`) and give the resu
 
 
 def export_peft(folder: Path, row: Tensor, layout: Layout, config: ModelConfig) -> None:
-    """Write row [D] as a PEFT folder: `PeftModel.from_pretrained(base, folder)` gives the same logits.
+    """Write row [D] as a PEFT folder: `PeftModel.from_pretrained(base, folder)` gives the same logits, or rewards.
 
-    Of a variational selector these are the logits before z, of which PEFT warns. A row without LoRA is only
-    `latent.safetensors`.
+    Of a variational selector these are the logits before z, of which PEFT warns; without LoRA it is only
+    `latent.safetensors`. A linear reward head is the `score` of a sequence classifier; where there is no LoRA, it is
+    beside an adapter of rank 1 in one module that is zero, as PEFT wants one. An MLP head is `head.safetensors`.
     """
-    from peft import LoraConfig
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: t[0].contiguous().clone() for name, t in layout.split(row[None].detach().cpu()).items()}
-    latent = {name: tensors.pop(name) for name in list(tensors) if name.startswith(BESIDE)}
-    if latent:
-        save_file(latent, folder / "latent.safetensors")
+    score = {CLASSIFIER: tensors.pop(SCORE) / state_scale(config.base)} if is_classifier(layout) else {}
+    notices = []
+    for prefix, (file, notice) in FILES.items():
+        if part := {name: tensors.pop(name) for name in list(tensors) if name.startswith(prefix)}:
+            save_file(part, folder / file)
+            notices.append(notice)
+    modules: Sequence[str] = sorted(config.lora_targets)
+    if score and not tensors:
+        modules, config = NOWHERE, replace(config, lora_r=1, lora_alpha=1.0, lora_dropout=0.0)
+        segments = base_layout(replace(config, lora_targets=("q_proj",))).segments[:2]
+        tensors = {segment.name: torch.zeros(segment.shape) for segment in segments}
     if not tensors:
         return
-    save_file({f"{PREFIX}{name}.weight": t for name, t in tensors.items()}, folder / "adapter_model.safetensors")
+    adapter = {f"{PREFIX}{name}.weight": t for name, t in tensors.items()}
+    save_file(adapter | score, folder / "adapter_model.safetensors")
+    write_config(folder, config, modules, "SEQ_CLS" if score else "CAUSAL_LM", notices)
+
+
+def is_classifier(layout: Layout) -> bool:
+    """Whether rows are a reward model that a sequence classifier of transformers can be: one with a linear head."""
+    names = {segment.name for segment in layout.segments}
+    return SCORE in names and f"{HIDDEN}.weight" not in names
+
+
+def write_config(folder: Path, config: ModelConfig, modules: Sequence[str], task: str, notices: Sequence[str]) -> None:
+    """`adapter_config.json`."""
+    from peft import LoraConfig
+
     LoraConfig(
         base_model_name_or_path=base_path(config.base),
         r=config.lora_r,
         lora_alpha=config.lora_alpha,
         lora_dropout=config.lora_dropout,
-        target_modules=sorted(config.lora_targets),
-        task_type="CAUSAL_LM",
+        target_modules=list(modules),
+        task_type=task,
+        modules_to_save=["score"] if task == "SEQ_CLS" else None,
         inference_mode=True,
     ).save_pretrained(str(folder))
-    if latent:
+    if notices:
         path = folder / "adapter_config.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | {NOTICE: True}, indent=2, sort_keys=True))
+        values = json.loads(path.read_text()) | dict.fromkeys(notices, True)
+        path.write_text(json.dumps(values, indent=2, sort_keys=True))
 
 
 def import_peft(folder: Path, layout: Layout, config: ModelConfig) -> Tensor:
@@ -79,14 +114,21 @@ def import_peft(folder: Path, layout: Layout, config: ModelConfig) -> Tensor:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    names = {f"{PREFIX}{s.name}.weight": s.name for s in layout.segments if not s.name.startswith(BESIDE)}
+    names = {f"{PREFIX}{s.name}.weight": s.name for s in layout.segments if s.side}
+    if is_classifier(layout):
+        names[CLASSIFIER] = SCORE
     tensors: dict[str, Tensor] = {}
     try:
         if names:
             check_config(folder, json.loads((folder / "adapter_config.json").read_text()), layout, config)
             tensors = {names.get(k, k): t for k, t in load_file(folder / "adapter_model.safetensors").items()}
-        if (folder / "latent.safetensors").exists():
-            tensors |= load_file(folder / "latent.safetensors")
+            if names.keys() == {CLASSIFIER}:  # what does nothing beside a head without LoRA
+                tensors = {k: t for k, t in tensors.items() if k == SCORE or t.any()}
+            if SCORE in tensors:
+                tensors[SCORE] = tensors[SCORE] * state_scale(config.base)
+        for file, _ in FILES.values():
+            if (folder / file).exists():
+                tensors |= load_file(folder / file)
     except (OSError, ValueError, SafetensorError) as error:
         raise UserError(f"no PEFT adapter in {folder}: {str(error).splitlines()[0]}") from error
     try:
@@ -117,10 +159,12 @@ def check_config(folder: Path, values: Any, layout: Layout, config: ModelConfig)
         raise ValueError("adapter_config.json is not an object of fields")
     if values.get("peft_type") != "LORA":
         raise refuse("peft_type", "give a LoRA adapter")
-    if values.get("task_type") not in (None, "CAUSAL_LM"):
-        raise refuse("task_type", "give an adapter of a causal language model")
+    task, what = ("SEQ_CLS", "sequence classifier") if is_classifier(layout) else ("CAUSAL_LM", "causal language model")
+    if values.get("task_type") not in (None, task):
+        raise refuse("task_type", f"give an adapter of a {what}")
+    heads = task == "SEQ_CLS" and set(values.get("modules_to_save") or ()) <= {"score", "classifier"}
     defaults = json.loads(json.dumps(LoraConfig().to_dict(), default=list))
-    for field in sorted(values.keys() - set(CHECKED) - set(INERT)):
+    for field in sorted(values.keys() - set(CHECKED) - set(INERT) - ({"modules_to_save"} if heads else set())):
         default = defaults.get(field)
         if values[field] != default and (values[field] or default):
             unknown = "the installed PEFT does not know it: update PEFT, or "
@@ -135,7 +179,9 @@ def check_config(folder: Path, values: Any, layout: Layout, config: ModelConfig)
             f"that is another base than model.base={config.base!r}: set model.base, or correct the field in "
             "adapter_config.json where both are the same",
         )
-    modules = list(dict.fromkeys(s.name.rpartition(".")[0] for s in layout.segments if not s.name.startswith(BESIDE)))
+    modules = list(dict.fromkeys(s.name.rpartition(".")[0] for s in layout.segments if s.side))
+    if not modules:
+        return
     try:
         check_modules(folder, values, modules)
         check_scale(folder, values, modules, config)

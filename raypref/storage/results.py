@@ -33,7 +33,7 @@ from raypref.data.encode import EncodedFederation
 from raypref.evaluation.curve import adjusted_rand_index
 from raypref.evaluation.latent import Latent
 from raypref.models.identity import base_identity
-from raypref.models.layout import BESIDE, Layout
+from raypref.models.layout import HEAD, Layout
 from raypref.tools import checkpoint, console
 
 
@@ -160,7 +160,8 @@ class Store:
         away = unseen(self.config, data.groups, data.group_of)
         used = next((line["used"] for line in reversed(lines) if "used" in line), dataclasses.asdict(Usage()))
         took = [line["seconds"] for line in lines if "seconds" in line]
-        adapter = sum(s.size for s in layout.segments if not s.name.startswith(BESIDE))
+        adapter = layout.width - layout.beside
+        head = sum(s.size for s in layout.segments if s.name.startswith(HEAD))
         result = {
             "algorithm": self.config.algorithm,
             "key": self.config.key,
@@ -174,7 +175,7 @@ class Store:
             "ari": adjusted_rand_index(assignment, np.delete(data.group_of, away)) if comparable else None,
             "weights": self.algorithm.weights,
             "base": base_identity(self.config.model.base),
-            "parameters": {"adapter": adapter, "latent": layout.width - adapter},
+            "parameters": {"adapter": adapter, "latent": layout.beside - head} | ({"head": head} if head else {}),
             **used,
             "seconds": {
                 "rounds": sum(line.get("seconds", 0.0) for line in lines),
@@ -194,8 +195,10 @@ class Store:
 
     def export(self, layout: Layout, ids: Sequence[str]) -> None:
         """`adapters/initialization` (or one a client) and `adapters/personalized/CLIENT` as PEFT folders."""
-        from raypref.models.peft_io import export_peft
+        from raypref.models.peft_io import export_peft, is_classifier
 
+        if any(s.name.startswith(HEAD) for s in layout.segments) and not is_classifier(layout):
+            console.say("note: transformers knows no classifier with an MLP head; adapters/ has it as head.safetensors")
         root = self.folder / "adapters"
         start = checkpoint.load(self.folder / "initialization.safetensors")[0]["rows"]
         if start.dim() == 1:

@@ -155,8 +155,13 @@ METHODS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["linear", "adapted mlp"])
-@pytest.mark.parametrize("algorithm", METHODS)
+@pytest.mark.parametrize(
+    ("algorithm", "kind"),
+    [
+        *((name, "linear") for name in METHODS),
+        *((name, "adapted mlp") for name in ("soft_fl", "fedgd", "ditto", "fedrep", "lore")),
+    ],
+)
 def test_every_algorithm_takes_it(tiny, tmp_path, algorithm, kind):
     """Cut after a round and resumed: the bits of a run that was not; and a forecast of its bytes."""
     config = override(tiny, REWARD | KINDS[kind] | {"algorithm": algorithm, "federation.rounds": 2})

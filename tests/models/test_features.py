@@ -1,5 +1,6 @@
 """The store of features: equal to reading directly, read once, and right whatever happens to its writers and files."""
 
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from transformers import AutoModelForCausalLM
 
 from raypref.clients.pool import InProcess
 from raypref.config import UserError, override
+from raypref.data.__main__ import command
 from raypref.data.encode import concatenate, sequences_of
 from raypref.experiment import loop as experiment
 from raypref.models import features
@@ -252,6 +254,18 @@ def test_a_cache_that_cannot_be_written_is_one_line(config, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"features cannot be kept in .*; give another --model.feature-cache"):
         fill(override(config, {"model.feature_cache": str(tmp_path / "file")}), TEXTS, 0)
+
+
+def test_they_can_be_read_ahead(config, capsys):
+    """By `python -m raypref.data features`, with a run's words; for an objective that looks nothing up, an error."""
+    words = ["features", "synthetic", "--data.group-sizes", "1", "1", "0", "0", "--data.pairs-per-axis", "5"]
+    words += ["--model.base", config.model.base, "--model.feature-cache", config.model.feature_cache]
+    assert command(words) == 0
+    first = re.search(r"features: (\d+) texts, (\d+) of them read now", capsys.readouterr().out)
+    assert first[1] == first[2] and int(first[1]) == len(Store(config.model))
+    assert command(words) == 0 and f"{first[1]} texts, 0 of them read now" in capsys.readouterr().out
+    with pytest.raises(UserError, match="looks up nothing that can be read ahead; --objective reward does"):
+        command([*words, "--objective", "choice"])
 
 
 def test_where_features_are_kept(tiny, tmp_path, monkeypatch):

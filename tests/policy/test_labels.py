@@ -7,7 +7,7 @@ import torch
 
 from raypref.clients.worker import Worker
 from raypref.config import RunConfig, override
-from raypref.data.encode import Counts, choice_tokens, encode_pairs
+from raypref.data.encode import Counts, choice_tokens, encode_pairs, encode_responses
 from raypref.data.federation import Pair
 from raypref.models.layout import initial_row
 from raypref.models.selector import load_tokenizer, pad_id
@@ -47,6 +47,18 @@ def test_given_z_swapping_the_responses_turns_the_label(form):
     torch.testing.assert_close(swapped, -m, atol=1e-5, rtol=1e-4)
     one_by_one = torch.cat([labels([PROMPTS[i]], [FIRST[i]], [SECOND[i]], z[i : i + 1])[0] for i in range(3)])
     torch.testing.assert_close(one_by_one, m, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("features", ["frozen", "adapted"])
+def test_a_reward_model_labels_by_its_margins(features):
+    """Each response behind its prompt, as it was trained; the reverse pair is the opposite."""
+    worker, tokenizer, rows = made(objective="reward", **{"reward.features": features})
+    m, usable = VotingSelectors(worker, tokenizer, rows[:1])(PROMPTS, FIRST, SECOND, None)
+    swapped, _ = VotingSelectors(worker, tokenizer, rows[:1])(PROMPTS, SECOND, FIRST, None)
+    pairs = [Pair(*texts) for texts in zip(PROMPTS, FIRST, SECOND, strict=True)]
+    fold = encode_responses(pairs, tokenizer, "short", 512, Counts())
+    assert usable.all() and torch.equal(m, pair_margins(worker.margins(rows[:1], fold)[0]).sign())
+    assert torch.equal(swapped, -m)
 
 
 def test_only_the_conditioned_form_lets_z_decide():
