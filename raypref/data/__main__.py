@@ -6,13 +6,16 @@ import dataclasses
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from raypref.config import DataConfig, ModelConfig, RunConfig, UserError, nearest, registry, validate
+from raypref.config import DataConfig, ModelConfig, UserError, nearest, registry, validate
 from raypref.data.synthesize import Synthesize, synthesize
 from raypref.tools import cli, console
+
+if TYPE_CHECKING:
+    from raypref.config import RunConfig
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,8 @@ class Look:
 
     def config(self) -> RunConfig:
         """The run whose data are meant; raises `UserError` where it cannot make sense."""
+        from raypref.config import RunConfig
+
         config = RunConfig(data=dataclasses.replace(self.data, source=self.source or self.data.source))
         validate(config)
         return config
@@ -90,19 +95,23 @@ def show(args: Show) -> int:
     return 0
 
 
-@dataclass(frozen=True)
-class Features:
+def features_options() -> type[Any]:
     """Read what the frozen base makes of a data set's texts, ahead of the runs that look it up."""
+    from raypref.config import RunConfig  # with the files of all methods, which import numpy
 
-    config: Annotated[RunConfig, tyro.conf.arg(name="")] = field(
-        default_factory=lambda: RunConfig(algorithm="fedavg", objective="reward")
+    source = tyro.conf.arg(help="As for the other commands; the fields are those of python -m raypref.run.")
+    start = field(default_factory=lambda: RunConfig(algorithm="fedavg", objective="reward"))
+    config = ("config", Annotated[RunConfig, tyro.conf.arg(name="")], start)
+    return dataclasses.make_dataclass(
+        "Features",
+        [config, ("source", tyro.conf.Positional[Annotated[str, source]], "")],
+        frozen=True,
+        namespace={"__doc__": features_options.__doc__},
     )
-    source: tyro.conf.Positional[str] = ""
-    """As for the other commands; the fields are those of `python -m raypref.run`."""
 
 
-def features(args: Features) -> int:
-    """Fill the store of features, with a bar."""
+def features(args: Any) -> int:
+    """Fill the store of features, with a bar. args: of `features_options`."""
     given = args.config
     config = dataclasses.replace(given, data=dataclasses.replace(given.data, source=args.source or given.data.source))
     validate(config)
@@ -127,10 +136,10 @@ def features(args: Features) -> int:
     return 0
 
 
-COMMANDS: dict[str, tuple[type[Any], Callable[..., int]]] = {
+COMMANDS: dict[str, tuple[type[Any] | Callable[[], type[Any]], Callable[..., int]]] = {
     "check": (Check, check),
     "show": (Show, show),
-    "features": (Features, features),
+    "features": (features_options, features),
     "synthesize": (Synthesize, synthesize),
 }
 
@@ -157,6 +166,7 @@ def command(argv: Sequence[str]) -> int:
     if name not in COMMANDS:
         raise UserError(f"unknown command {name!r}{nearest(name, COMMANDS)}")
     kind, run = COMMANDS[name]
+    kind = kind if isinstance(kind, type) else kind()
     return run(cli.parse(kind, rest, f"python -m raypref.data {name}"))
 
 
