@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from raypref.clients import actors
@@ -302,3 +303,32 @@ def test_a_failed_trial_does_not_stop_the_others_and_makes_the_status_1(words, t
     parent, children = in_mlflow(tmp_path)
     assert parent.info.status == "FAILED" and parent.data.tags["error"].endswith("1 of 2 trials failed")
     assert sorted(run.info.status for run in children) == ["FAILED", "FINISHED"]
+
+
+@pytest.mark.slow
+def test_a_trial_whose_process_is_killed_goes_on_by_itself(words, tiny_base, tmp_path):
+    """With the bits of a run that nothing disturbed, in the same MLflow run."""
+    words = [*words, "--experts.K", "2", "--federation.rounds", "60", "--seeds", "0"]
+    folder = tmp_path / "runs" / "fedgd-smoke"
+    with Sweep(tmp_path, *words) as sweep:
+        while not list(folder.glob("*/state.safetensors")):
+            assert sweep.process.poll() is None, sweep.process.communicate()
+            time.sleep(0.02)
+        (trial,) = (p for p in psutil.Process(sweep.process.pid).children(recursive=True) if is_trial(p))
+        trial.kill()
+        status, out, err = sweep.end()
+    assert status == 0 and "seed=0: its process or node was lost; it goes on" in out, out + err
+    parent, (child,) = in_mlflow(tmp_path)
+    assert parent.info.status == child.info.status == "FINISHED"
+    config = override(planned(tiny_base, tmp_path)[0].config, {"federation.rounds": 60, "clients.backend": "local"})
+    whole = experiment.run(config, tmp_path / "whole", adapters=False)
+    result = json.loads((folder / f"fedgd-seed0-{config.key}" / "result.json").read_text())
+    assert result["test"] == whole["test"] and result["client_steps"] == whole["client_steps"]
+
+
+def is_trial(process: psutil.Process) -> bool:
+    """Whether a Ray worker runs Tune's function."""
+    try:
+        return "ImplicitFunc.train" in " ".join(process.cmdline())
+    except psutil.Error:
+        return False

@@ -202,7 +202,7 @@ def test_what_is_logged_outlives_a_server_that_is_away(uri, experiment, client, 
         with monkeypatch.context() as away:
             away.setattr(run._client, "log_batch", _raise(MlflowException("connection refused\nmore")))
             for step in (0, 1):
-                run._due = 0.0
+                run._due = run._away = 0.0
                 run.metrics({"loss": 3.0 - step}, step)
         run.artifact(tmp_path / "table.md")
         run.metrics({"loss": 1.0}, 2)

@@ -114,6 +114,7 @@ class FedGD(Algorithm):
         # 10-12. Each trains the expert of its own group.
         returned = self.clients.train(cohort, theta[pi[cohort]], r)
         # 13-18. Cumulative average s_k of the models returned since the reassignment, then a moving average.
+        cohort = returned.cohort
         count = torch.from_numpy(np.bincount(pi[cohort], minlength=K))
         mean = combine(group_weights(pi[cohort], K), returned.rows)
         W, n = W + count[:, None] * mean.double(), n + count

@@ -123,7 +123,7 @@ class FedRep(Algorithm):
         # 2-3. At each client the head's steps, then the body's.
         returned = self.clients.train(cohort, state.theta, state.round, None, state.kept)
         # 4. φ^{t+1}: the mean of the bodies.
-        theta = combine(uniform_weights(len(cohort)), returned.rows)
+        theta = combine(uniform_weights(len(returned.cohort)), returned.rows)
         return FedAvgState(state.round + 1, theta, kept=returned.kept), loss_metrics(returned)
 
     def initialization(self, state: FedAvgState) -> Tensor:

@@ -198,6 +198,7 @@ class FedVPAGP(Algorithm):
         # 9-10. Algorithm 2 at the clients.
         returned = self.clients.train(cohort, state.theta, state.round, self.message(state, cohort), state.kept)
         # 11-12. Uniform average.
+        cohort = returned.cohort
         theta = combine(uniform_weights(len(cohort)), returned.rows)
         # 13. The components of the next round's prior.
         mu, variance = state.mu.clone(), state.variance.clone()

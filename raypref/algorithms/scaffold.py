@@ -99,10 +99,11 @@ class Scaffold(FedAvg):
         # 4-14. Send x and c; at the clients the corrected local steps.
         message = Message(shared={"c": state.c.numpy()})
         returned = self.clients.train(cohort, state.theta, state.round, message, state.kept)
+        n = len(returned.cohort)
         # 16-17. x ← x + η_g · mean of y_i - x; c ← c + |S|/N · mean of Δc_i.
-        eta, mean = self.config.of(ScaffoldConfig).eta, uniform_weights(len(cohort))
+        eta, mean = self.config.of(ScaffoldConfig).eta, uniform_weights(n)
         theta = (1 - eta) * state.theta + eta * combine(mean, returned.rows)
-        share = len(cohort) / len(self.clients.sizes)
+        share = n / len(self.clients.sizes)
         c = state.c + share * combine(mean, torch.from_numpy(returned.statistics["delta_c"]))
         metrics = loss_metrics(returned) | {"scaffold/c": float(c.norm())}
         return ScaffoldState(state.round + 1, theta, c, kept=returned.kept), metrics

@@ -35,6 +35,8 @@ from raypref.clients.worker import Worker
 from raypref.config import RunConfig, registry
 from raypref.data.encode import EncodedClient, EncodedFederation, concatenate
 from raypref.models.layout import Layout
+from raypref.rounds.sampling import answering
+from raypref.tools.rng import stream
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,6 +108,9 @@ class Pool(ABC):
         start = rows.expand(len(chosen), -1) if rows.dim() == 1 else rows
         matrix = np.ascontiguousarray(start.numpy()[order])
         chosen, message, kept = chosen[order], (message or Message()).of(order), kept or Kept()
+        down, asked = matrix.nbytes + message.nbytes(len(chosen)), len(chosen)
+        answers = np.flatnonzero(self.answering(chosen, round))
+        chosen, matrix, message = chosen[answers], matrix[answers], message.of(answers)
         at, results = self._each(
             chosen, lambda members, i: Train(members, matrix[i], round, message.of(i), kept.of(members))
         )
@@ -113,9 +118,10 @@ class Pool(ABC):
         self.used = self.used.add(
             Usage(
                 client_steps=len(chosen) * self.config.federation.local_steps,
-                bytes_down=matrix.nbytes + message.nbytes(len(chosen)),
+                bytes_down=down,
                 bytes_up=matrix.nbytes + sum(values.nbytes for values in trained.statistics.values()),
                 rounds=1,
+                dropped=asked - len(chosen),
             )
         )
         return Trained(
@@ -127,6 +133,12 @@ class Pool(ABC):
             trained.statistics,
             kept.updated(chosen, trained.kept),
         )
+
+    def answering(self, cohort: np.ndarray, round: int) -> np.ndarray:
+        """Who of a cohort answers in a round: bool [n]."""
+        f = self.config.federation
+        draws = np.array([stream(self.config.seed, "dropout of clients", round, c).random() for c in self.keys[cohort]])
+        return answering(cohort, f.dropout, f.least_answers, draws)
 
     def compose(self, clients: Sequence[int] | np.ndarray, rows: Tensor, kept: Kept) -> Tensor:
         chosen = np.asarray(clients, dtype=np.int64)

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Trained:
-    """What a cohort of n clients sends back, in ascending client order."""
+    """What the n clients of a cohort that answered send back, in ascending client order."""
 
     cohort: np.ndarray
-    """int64 [n] client positions."""
+    """int64 [n] their positions."""
     rows: Tensor
     """[n, D] locally trained parameters θ_c^(r)."""
     sizes: np.ndarray
@@ -47,6 +47,8 @@ class Usage:
     bytes_up: int = 0
     rounds: int = 0
     """Communication rounds: cohorts that trained."""
+    dropped: int = 0
+    """Times that a client of a cohort did not answer (`federation.dropout`)."""
 
     def add(self, other: Usage) -> Usage:
         return Usage(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
@@ -80,7 +82,8 @@ class Clients(Protocol):
         kept: Kept | None = None,
     ) -> Trained:
         """τ local steps of each client of the cohort from its row: rows [n, D], or [D] for all alike. The message's
-        `each` are in the cohort's order; kept: what all clients keep from earlier rounds."""
+        `each` are in the cohort's order; kept: what all clients keep from earlier rounds. Not all need answer
+        (`federation.dropout`): go on with `Trained.cohort`."""
         ...
 
     def compose(self, clients: Sequence[int] | np.ndarray, rows: Tensor, kept: Kept) -> Tensor:

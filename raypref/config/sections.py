@@ -202,6 +202,11 @@ class FederationConfig:
     unseen: int = setting(0, neutral=0, least=0)
     """Clients of each true group (of all clients, where groups are unknown), drawn by the seed, that take no part in
     the global phase and are only personalized and judged (S1 5.3: 5)."""
+    dropout: float = setting(0.0, neutral=0.0, least=0, below=1)
+    """Probability that a client of a cohort does not answer, by the seed, the round and the client. It is left out of
+    what is averaged and of what it is divided by."""
+    least_answers: int = setting(1, neutral=1, least=1)
+    """Clients of a cohort that the server waits for, whoever drops out."""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 
 
+def answering(cohort: Sequence[int] | np.ndarray, p: float, least: int, draws: np.ndarray) -> np.ndarray:
+    """Who of a cohort answers: bool [n]. Each drops out with probability p, given a draw of U(0, 1) each [n]; of those
+    that would, the last to do so are waited for until `least` answer."""
+    answers = draws >= p
+    order = np.argsort(-draws, kind="stable")
+    answers[order[: min(least, len(order))]] = True
+    return answers
+
+
 def uniform_sample(count: int, clients: int, draw: np.random.Generator) -> np.ndarray:
     """Draw S_r: `count` of `clients` without replacement, ascending int64 (S2 2.1)."""
     return np.sort(draw.choice(clients, size=count, replace=False)).astype(np.int64)

@@ -159,7 +159,8 @@ class Run:
         self._metrics: list[Any] = []
         self._files: list[Callable[[], None]] = []
         self._last: dict[str, int] = {}
-        self._due = 0.0
+        self._due = self._away = 0.0
+        """When metrics are written next, and until when MLflow is left alone after it has failed."""
         self._handler: Any = None
         self._warned = False
         self._terminated = False
@@ -193,16 +194,21 @@ class Run:
         """
         now = int(time.time() * 1000)
         self._metrics += [_mlflow().entities.Metric(key, float(value), now, step) for key, value in values.items()]
-        if time.monotonic() >= self._due:
+        if time.monotonic() >= max(self._due, self._away):
             self._deliver()
 
     def artifact(self, path: Path) -> None:
         """Upload a file to the top of the run's artifacts."""
-        self._files.append(lambda: self._client.log_artifact(self.id, str(path)))
+        self._file(lambda: self._client.log_artifact(self.id, str(path)))
 
     def artifacts(self, path: Path, folder: str) -> None:
         """Upload the files of a directory into `folder` of the run's artifacts."""
-        self._files.append(lambda: self._client.log_artifacts(self.id, str(path), folder))
+        self._file(lambda: self._client.log_artifacts(self.id, str(path), folder))
+
+    def _file(self, upload: Callable[[], None]) -> None:
+        self._files.append(upload)
+        if time.monotonic() >= self._away:
+            self._deliver()
 
     def _terminate(self, number: int, frame: FrameType | None) -> None:
         self._terminated = True
@@ -216,15 +222,19 @@ class Run:
                 self._open()
                 self._opened = True
             while self._metrics:
-                batch = self._metrics[:1000]  # MLflow's most at once
-                self._client.log_batch(self.id, metrics=[m for m in batch if m.step > self._reached(m.key)])
-                self._last |= {metric.key: max(metric.step, self._last[metric.key]) for metric in batch}
+                batch, new, last = self._metrics[:1000], [], {}  # MLflow's most at once
+                for metric in batch:
+                    if metric.step > last.get(metric.key, self._reached(metric.key)):
+                        new.append(metric)
+                        last[metric.key] = metric.step
+                self._client.log_batch(self.id, metrics=new)
+                self._last |= last
                 del self._metrics[:1000]
             while self._files:
                 self._files[0]()
                 del self._files[0]
         except Exception as error:
-            self._due = time.monotonic() + PATIENCE
+            self._away = time.monotonic() + PATIENCE
             if not self._warned:
                 warn(f"MLflow at {self.uri} does not answer, what it should get is kept for later: {_first(error)}")
             self._warned = True

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raypref.rounds.sampling import group_debiased_sample, uniform_sample
+from raypref.rounds.sampling import answering, group_debiased_sample, uniform_sample
 from raypref.tools.rng import stream
 
 sizes = st.lists(st.integers(0, 12), min_size=1, max_size=6).filter(lambda s: sum(s) > 0)
@@ -63,3 +63,12 @@ def test_uniform_sampling_is_uniform():
     """Each of 8 clients is in a cohort of 2 a quarter of the time (2000 rounds: standard error 0.01)."""
     hits = np.bincount(np.concatenate([uniform_sample(2, 8, stream(1, "cohort", r)) for r in range(2000)]), minlength=8)
     assert np.allclose(hits / 2000, 0.25, atol=0.04)
+
+
+def test_who_answers_by_hand():
+    """p = 0.5: those with a draw below it drop out, but the last of them to do so are waited for."""
+    draws = np.array([0.9, 0.2, 0.4, 0.1, 0.5])
+    assert answering(range(5), 0.5, 1, draws).tolist() == [True, False, False, False, True]
+    assert answering(range(5), 0.5, 3, draws).tolist() == [True, False, True, False, True]
+    assert answering(range(5), 0.95, 1, draws).tolist() == [True, False, False, False, False]
+    assert answering(range(5), 0.0, 1, np.zeros(5)).all() and answering(range(5), 0.99, 9, draws).all()
