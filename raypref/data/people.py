@@ -35,6 +35,8 @@ class Counts:
     """What the form met beside pairs and unusable rows -> how many of it."""
     undealt: int = 0
     """Pairs without people that no client needed."""
+    alike: tuple[str, ...] = ()
+    """People whose ids differ by case alone, next to each other."""
     left_out: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """People left out, reason -> ids in order."""
     read_as: str = field(default="", compare=False)
@@ -55,6 +57,7 @@ class Counts:
             ("pairs on which one client chose both ways, both kept", self.conflicting, ""),
             ("warning: pairs in different folds for different rows", self.crossing, overlap),
             ("pairs dealt to no client, since none needed more", self.undealt, ""),
+            ("warning: groups of clients whose ids differ by case alone", len(self.alike), f" ({listing(self.alike)})"),
             *((f"clients left out, {reason}", len(ids), f" ({listing(ids)})") for reason, ids in self.left_out.items()),
         ]
         return tuple(f"{event}: {number:,}{remark}" for event, number, remark in sentences if number)
@@ -105,12 +108,21 @@ def assemble(rows: Iterable[PairRow], config: DataConfig) -> tuple[Federation, C
             )
         clients.append(Client(name, "".join(person.groups), **parts))
         assigned += zip(keys, folds, strict=True)
+    counts.alike = tuple(", ".join(names) for names in _alike(people))
     counts.pairs = len(chosen_by)
     # Two people chose opposite texts of one pair where both were chosen, and not by one person alone.
     counts.disagreed = sum(len(c) == 2 and len(set().union(*c.values())) > 1 for c in chosen_by.values())
     counts.crossing = crossing(assigned)
     counts.left_out = {reason: tuple(ids) for reason, ids in left_out.items()}
     return Federation(tuple(clients), counts.notes()), counts
+
+
+def _alike(ids: Iterable[str]) -> list[list[str]]:
+    """Groups of ids that differ by case alone."""
+    of: dict[str, list[str]] = {}
+    for name in sorted(ids):
+        of.setdefault(name.casefold(), []).append(name)
+    return [names for names in of.values() if len(names) > 1]
 
 
 def gather(rows: Iterable[PairRow], config: DataConfig) -> tuple[dict[str, Person], Counts]:

@@ -79,6 +79,7 @@ KINDS = {
     b"version https://git-lfs": "is Git LFS's pointer to the file, not the file itself; fetch it: git lfs pull",
     GZIP: "is compressed by gzip, which its name does not say: mv {path} {path}.gz",
     b"PK\x03\x04": "is a zip archive; unpack it first: unzip {path}",
+    **{bytes([0x80, n]): "is a pickle, which could run anything; write JSON Lines or Parquet" for n in (2, 3, 4, 5)},
 }
 """How files begin that are often given by mistake -> what they are, and what to do."""
 
