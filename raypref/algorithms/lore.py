@@ -88,13 +88,13 @@ class LoReHalf(FittedHalf):
     def personal(self, rows: Tensor) -> Tensor:
         return self.mixed(self.w.detach())
 
-    @torch.no_grad()
     def fitted(self, known: Sequence[Sequence[np.ndarray]]) -> list[Tensor]:
         """With weights that are fitted to these pairs, given the margins of each V_b, read once. Of a linear head the
         mixture's margins are the mixture of theirs, to which `simplex_fit` is exact; of LoRA about so."""
         weights = torch.empty(len(known), *self.a.shape)
         for i, (c, V) in enumerate(zip(self.start.clients.tolist(), self.V, strict=True)):
-            margins = torch.stack(self.start.objective.order_margins(V, [c] * len(V), "train")).mean(-1)
+            with torch.no_grad():
+                margins = torch.stack(self.start.objective.order_margins(V, [c] * len(V), "train")).mean(-1)
             for j, pairs in enumerate(known):
                 weights[j, i] = simplex_fit(margins[:, pairs[i]])
         return [self.mixed(w.to(self.V)) for w in weights]

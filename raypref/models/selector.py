@@ -283,6 +283,8 @@ def _loading(what: str, base: str) -> Iterator[None]:
     """Makes one line of whatever transformers, tokenizers and safetensors raise: errors of any type, bare ones too."""
     try:
         yield
+    except UserError:
+        raise
     except Exception as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         raise UserError(f"{what} model.base={base!r}: {reason}; give a local folder or a hub id") from error

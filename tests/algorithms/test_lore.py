@@ -113,7 +113,7 @@ def test_a_whole_run_on_a_linear_head(linear, tmp_path):
     assert checkpoint.load(tmp_path / "state.safetensors")[0]["basis"].shape == (2, D)
     assert result["bytes_up"] == result["bytes_down"] == 4 * 5 * 4 * 2 * D
     assert np.array(result["probes"]["context_accuracy"]).shape == (10, 6)
-    assert result["parameters"] == {"adapter": D, "latent": 0}
+    assert result["parameters"] == {"adapter": 0, "latent": 0, "head": D}
 
 
 def test_a_linear_head_has_no_body_for_fedrep(linear):
