@@ -225,7 +225,7 @@ def write(item: Item, out: Path, reference: str) -> str:
         return f"![{item.name}]({item.name}.png)\n\n{item.caption}\n"
     table = item.content
     small = paired.against(table, row_of(table, reference) or item.reference)
-    console.say(tables.terminal(table))
+    console.say(tables.terminal(table, "".join(table.notes[:1])))
     console.say("")
     both = [table] if small is None else [table, small]
     for part in both:

@@ -80,7 +80,7 @@ def command(argv: list[str]) -> int:
     console.say(report.terminal(results))
     for table in tables_of(results):
         console.say("")
-        console.say(tables.terminal(table))
+        console.say(tables.terminal(table, "".join(table.notes[:1])))
     console.say(f"\nfigure: {figure}")
     closing(to, folders)
     return 0

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from raypref.algorithms.base import Metrics
 from raypref.algorithms.fedavg import FedAvg, FedAvgState
 from raypref.algorithms.fedprox import proximal
 from raypref.clients.half import ClientHalf, Start
@@ -74,6 +75,12 @@ class Ditto(FedAvg):
     title: ClassVar[str] = "Ditto"
     parameters: ClassVar[Mapping[str, type]] = {"ditto": DittoConfig}
     client: ClassVar[type[ClientHalf]] = DittoHalf
+
+    def round(self, state: FedAvgState) -> tuple[FedAvgState, Metrics]:
+        """FedAvg's; the loss that is shown is the global model's, that of the personal ones stands beside it."""
+        state, metrics = super().round(state)
+        personal = sum(value for name, value in metrics.items() if name.startswith("train/personal_"))
+        return state, metrics | {"train/loss": metrics["train/loss"] - personal, "train/personal": personal}
 
     def initialization(self, state: FedAvgState) -> Tensor:
         """v_c, or w^T of those that have none: [C, D]."""

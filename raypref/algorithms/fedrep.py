@@ -110,7 +110,7 @@ class FedRep(Algorithm):
         if not self.body.any():
             raise UserError(
                 f"FedRep shares a body, and a row of objective {config.objective} is a head alone here; take ditto or "
-                "lore, or an objective that trains more"
+                f"lore, or train more by the fields of {config.objective} (python -m raypref.run fedrep --help)"
             )
 
     def init(self) -> FedAvgState:

@@ -76,6 +76,8 @@ class Pool(ABC):
         self.groups = inputs.data.groups
         self.group_of = inputs.data.group_of
         self.used = Usage()
+        self.half = registry.algorithm(inputs.config.algorithm).client
+        """What the algorithm does at its clients."""
 
     @abstractmethod
     def call(self, worker: int, work: Work) -> Any:
@@ -117,7 +119,7 @@ class Pool(ABC):
         trained = _trained(at, results, matrix)
         self.used = self.used.add(
             Usage(
-                client_steps=len(chosen) * self.config.federation.local_steps,
+                client_steps=len(chosen) * self.config.federation.local_steps * self.half.passes,
                 bytes_down=down,
                 bytes_up=matrix.nbytes + sum(values.nbytes for values in trained.statistics.values()),
                 rounds=1,

@@ -41,7 +41,7 @@ class Usage:
     """What has been spent. Methods are compared at equal budgets, so every result carries it."""
 
     client_steps: int = 0
-    """Optimizer steps, summed over clients."""
+    """Optimizer steps, summed over clients; of two models that a client trains side by side, those of both."""
     bytes_down: int = 0
     """Server to clients, float32 rows."""
     bytes_up: int = 0

@@ -129,8 +129,8 @@ def features(args: Any) -> int:
     filled = fill_for(config, data, pad_id(tokenizer), console.Progress)
     if filled is None:
         raise UserError(
-            f"objective {config.objective} of these fields looks up nothing that can be read ahead; --objective reward "
-            "does, and variational with --variational.responses apart"
+            f"objective {config.objective} with these fields looks up nothing that can be read ahead; reward does with "
+            "--reward.features frozen, variational with --variational.responses apart"
         )
     console.say(str(filled))
     return 0

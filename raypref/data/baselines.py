@@ -51,7 +51,7 @@ def measure(federation: Federation, hidden: Mapping[str, Person]) -> Baselines:
     scopes = [np.arange(len(clients)), np.zeros(len(clients), int)]
     if federation.groups:
         scopes.insert(1, federation.group_of)
-    with console.Progress(2 * len(scopes) * len(clients), "clients judged by counted words") as progress:
+    with console.Progress(2 * len(scopes) * len(clients), "fits to counted words") as progress:
         regression, neighbour = (
             tuple(_accuracy(predict, learnt, judged, scope, progress) for scope in scopes)
             for predict in (regressed, nearest)

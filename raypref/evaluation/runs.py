@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from raypref.config import GENERATED, RLHFConfig, flatten, identity, registry
+from raypref.config import GENERATED, RLHFConfig, RunConfig, flatten, identity, registry, to_dict
 from raypref.config.fields import of_part
 from raypref.evaluation import diagnostics
 from raypref.evaluation.curve import seen_and_unseen
@@ -351,8 +351,20 @@ def describe(runs: Sequence[FinishedRun]) -> str:
         f"{data}; base {values('model.base')}; R = {values('federation.rounds')}, "
         f"{values('federation.cohort')} clients a round, τ = {values('federation.local_steps')}, batch "
         f"{values('optim.batch_size')}, learning rate {values('optim.learning_rate')}, "
-        f"seed{'s' * (len(seeds) > 1)} {' '.join(map(str, seeds))}."
+        f"seed{'s' * (len(seeds) > 1)} {' '.join(map(str, seeds))}.{_of_methods(runs)}"
     )
+
+
+def _of_methods(runs: Sequence[FinishedRun]) -> str:
+    """Parameters of the runs' own methods that are not at their defaults, or have several values, in a sentence."""
+    usual = flatten(to_dict(RunConfig()))
+    words: dict[str, dict[str, None]] = {}
+    for run in runs:
+        for section in registry.algorithm(run.config["algorithm"]).parameters:
+            for key in (key for key in run.config if key.startswith(f"{section}.")):
+                words.setdefault(key, {})[show(run.config[key])] = None
+    named = [f"{key} = {', '.join(values)}" for key, values in words.items() if list(values) != [show(usual.get(key))]]
+    return f" {'; '.join(named)}." if named else ""
 
 
 def show(value: Any) -> str:

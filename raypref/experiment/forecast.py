@@ -19,7 +19,7 @@ from torch import Tensor
 
 from raypref.algorithms.base import starts
 from raypref.algorithms.experts import ExpertsConfig
-from raypref.clients.half import ClientHalf, Start
+from raypref.clients.half import Start
 from raypref.clients.pool import Inputs, Pool
 from raypref.clients.protocol import Usage
 from raypref.clients.seen import parted
@@ -83,7 +83,6 @@ class CountingClients(Pool):
     def __init__(self, inputs: Inputs, costs: Costs) -> None:
         super().__init__(inputs)
         self.data, self.costs, self.seconds = inputs.data, costs, 0.0
-        self.half: type[ClientHalf] = registry.algorithm(self.config.algorithm).client
         self.objective = Objective(self.config, None)  # which starts from a row of this layout and reads nothing
 
     def start(self) -> Tensor:

@@ -23,6 +23,9 @@ def parse(kind: type[T], argv: Sequence[str], prog: str, default: T | None = Non
     Raises `UserError` with one line on an unknown flag (naming the nearest) or a bad value; `--help` prints and exits.
     """
     words, printed = list(argv), io.StringIO()
+    named = [word.split("=")[0] for word in words if word.startswith("--") and len(word) > 2]
+    if twice := [flag for flag in dict.fromkeys(named) if named.count(flag) > 1]:
+        raise UserError(f"{twice[0]} is given twice, and only the last would count; put all values behind one")
     start = {} if default is None else {"default": default}
     try:
         with contextlib.redirect_stderr(printed):

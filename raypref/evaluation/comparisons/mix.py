@@ -52,7 +52,9 @@ def by_context(runs: Sequence[FinishedRun], fold: Fold) -> Item:
         measures += [accuracy(0, "test", block=place, head="all", best=1), _leaked(place)]
     pairs = sorted({size for run in kept for size in run.result.get("sizes", ())})
     few = f" Clients have {pairs[0]} to {pairs[-1]} training pairs: one with fewer uses all." if pairs else ""
-    note = f"Columns: pairs that z, head or weights come from, drawn once a client and seed.{few} leak: see the README."
+    note = f"Columns: pairs that z, head or weights come from, drawn once a client and seed.{few}"
+    if any("leaked_accuracy" in run.result["probes"] for run in kept):
+        note += " leak: what the printed form seems to reach where z is inferred from the very pair that is judged."
     words = "Accuracy without any local step, by the pairs that a client's z, head or weights come from"
     return budgeted(rows, measures, "test", title=words, reference=ALONE, apart=[ALONE], notes=[note])
 
