@@ -109,16 +109,16 @@ def clusters(panels: Mapping[str, Run]) -> Figure:
 
 def reliabilities(methods: Mapping[str, Mapping[str, Reliability]]) -> Figure:
     """A panel a method, a line a mark: how often pairs are right by how sure the selector is, with two standard errors
-    that a calibrated one would have there; bars: the share of pairs in each bin; the diagonal is what calibration
+    that a calibrated one would have there; areas: the share of pairs in each bin; the diagonal is what calibration
     promises (Guo et al. 2017, Fig. 1). methods: name -> mark -> pairs."""
     figure, axes = grid(len(methods), min(len(methods), 4))
     width = 0.5 / BINS
     for ax, (name, marks) in zip(axes, methods.items(), strict=True):
-        ax.plot([0.5, 1], [0.5, 1], color="0.6", lw=0.8, ls=":")
+        ax.plot([0.5, 1], [0.5, 1], color="0.6", lw=0.8, ls=":", label="as often right as sure")
         for i, (mark, bins) in enumerate(marks.items()):
-            style, wide = look(i, ms=4), width / len(marks)
-            left = 0.5 + width * np.arange(BINS) + i * wide
-            ax.bar(left, bins.pairs / bins.pairs.sum(), wide, align="edge", color=style["color"], alpha=0.25)
+            style = look(i, ms=4)
+            share = bins.pairs / bins.pairs.sum()
+            ax.stairs(share, 0.5 + width * np.arange(BINS + 1), fill=True, color=style["color"], alpha=0.2)
             there = bins.pairs > 0
             sure, right, pairs = bins.confidence[there], bins.right[there], bins.pairs[there]
             ax.plot(sure, right, label=mark, **style)
@@ -127,7 +127,7 @@ def reliabilities(methods: Mapping[str, Mapping[str, Reliability]]) -> Figure:
         errors = " → ".join(f"{100 * bins.ece:.1f}" for bins in marks.values())
         ax.set_title(f"{name}\nECE {errors} %", fontsize=9)
         ax.tick_params(labelbottom=True)
-    axes[0].set_ylabel("share right; bars: share of pairs")
+    axes[0].set_ylabel("share of pairs that are right\n(areas: share of all pairs)")
     legend(figure, axes)
     return figure
 

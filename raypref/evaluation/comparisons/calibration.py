@@ -71,7 +71,7 @@ def diagrams(runs: Sequence[FinishedRun], fold: Fold) -> Item:
     caption = (
         "Calibration on test pairs: the share that is right by confidence max(p, 1 - p), p = σ(M), in "
         f"{calibration.BINS} bins; dotted: perfect calibration; whiskers: two standard errors that it would have "
-        f"there; bars: the share of pairs in each bin; all clients and seeds pooled. {describe(used)}"
+        f"there; areas: the share of pairs in each bin; all clients and seeds pooled. {describe(used)}"
     )
     return Item(figures.reliabilities(panels), caption, used)
 
