@@ -67,10 +67,12 @@ def method(parameters: Mapping[str, str]) -> str:
 
 
 def run_name(result: Mapping[str, Any]) -> str:
-    """What a run is called in a table of its own: its algorithm; one that trained a policy, by its label."""
-    config = flatten(result.get("config", {}))
-    policy = "objective" in config and makes_policy(config)
-    return label(config) if policy else str(result["algorithm"])
+    """What a run is called in a table of its own: its algorithm; by its label where the objective is not the usual one
+    of the algorithm, or trains a policy."""
+    config, algorithm = flatten(result.get("config", {})), str(result["algorithm"])
+    usual = registry.algorithm(algorithm).objective if algorithm in registry.algorithms() else config.get("objective")
+    telling = "objective" in config and (config["objective"] != usual or makes_policy(config))
+    return label(config) if telling else algorithm
 
 
 def order(config: Config) -> tuple[Any, ...]:
