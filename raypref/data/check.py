@@ -39,7 +39,9 @@ class Report:
         """The report as plain lines, for a terminal or a pipe."""
         counts, tokens, federation, data = self.counts, self.tokens, self.federation, self.config.data
         dealt_pairs = f", {counts.pairs:,} of them dealt to clients" if counts.undealt else ""
-        yield f"{data.source}: {counts.rows:,} rows, {counts.pairs + counts.undealt:,} distinct pairs{dealt_pairs}"
+        choices = f", {counts.rows:,} choices" if counts.read != counts.rows else ""
+        pairs = f"{counts.pairs + counts.undealt:,} distinct pairs{dealt_pairs}"
+        yield f"{data.source}: {counts.read:,} rows{choices}, {pairs}"
         yield f"read as {counts.read_as}"
         for what, number in counts.asides.items():
             yield _row(number, what)

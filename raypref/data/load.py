@@ -5,8 +5,9 @@ No row is lost silently: what is left out is counted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from raypref.config import DataConfig, UserError
 from raypref.data import forms, graded, kinds, sources, synthetic
@@ -14,7 +15,7 @@ from raypref.data.federation import Federation
 from raypref.data.forms import prism
 from raypref.data.forms.pairs import NO_PROMPT
 from raypref.data.people import Counts, assemble
-from raypref.data.rows import PairRow, Table, columns_of, listing, no_column, wrapper_of
+from raypref.data.rows import PairRow, RowRead, Table, columns_of, listing, no_column, wrapper_of
 
 
 def load(config: DataConfig, seed: int) -> Federation:
@@ -53,13 +54,15 @@ def read(config: DataConfig, seed: int) -> tuple[Federation, Counts]:
         "fold-column": config.fold_column,
         "cover-column": config.cover_column,
     }
-    for flag, name in [*needed.items(), *(("annotator-columns", name) for name in config.annotator_columns)]:
+    for flag, name in needed.items():
         if name and name not in columns:
-            raise no_column(config.source, name, flag, columns, wrapper_of(source.rows))
+            error = no_column(config.source, name, flag, columns, wrapper_of(source.rows))
+            raise UserError(f"{error}; {source.lacking}") if source.lacking else error
     federation, counts = assemble(source.rows, config)
     if "prompt" not in columns and counts.lost.get(NO_PROMPT) and sum(counts.lost.values()) == counts.rows:
         raise no_column(config.source, "prompt", "prompt-column", columns)
-    return federation, replace(counts, read_as=source.read_as, hint=source.hint)
+    read = source.read.total() or counts.rows
+    return federation, replace(counts, read=read, read_as=source.read_as, hint=source.hint)
 
 
 def hidden(config: DataConfig, seed: int) -> dict[str, graded.Person]:
@@ -79,6 +82,10 @@ class Source:
     """To be read once."""
     read_as: str
     hint: str = ""
+    lacking: str = ""
+    """What the error of a column that is not there adds."""
+    read: Counter[str] = field(default_factory=Counter)
+    """Rows of its files, counted while `rows` are read; empty where they are the same."""
 
 
 def _source(config: DataConfig, seed: int) -> Source:
@@ -103,17 +110,29 @@ def _source(config: DataConfig, seed: int) -> Source:
             f"{config.source}: data.annotator_columns names who voted between {between}, and its rows are read as "
             f"{name}; leave it empty"
         )
+    for column in config.annotator_columns:
+        if column not in columns:
+            raise no_column(config.source, column, "annotator-columns", columns)
     if config.kinds:
         rows = kinds.deal(tables, config, seed)
         read_as = f"{name}, of the kinds {', '.join(config.kinds)} by the names of files, dealt to clients of one each"
         config = replace(config, client_column="client_id", group_column="group")
         return Source(config, list(dict.fromkeys([*columns, "client_id", "group"])), rows, read_as)
     form = forms.form(name)
-    rows = form.pairs(sources.rows_of(tables), config, seed)
+    read: Counter[str] = Counter()
+    rows = form.pairs(_counted(sources.rows_of(tables), read), config, seed)
     read_as, hint = f"{name}: {form.about}", form.hint(config, columns)
     if form.dealt:
         return Source(as_dealt, form.gives, rows, read_as, hint)
-    return Source(config, list(dict.fromkeys([*columns, *form.gives])), rows, read_as, hint)
+    columns = list(dict.fromkeys([*columns, *form.gives]))
+    return Source(config, columns, rows, read_as, hint, form.lacking(columns), read)
+
+
+def _counted(rows: Iterable[RowRead], read: Counter[str]) -> Iterator[RowRead]:
+    """The rows, which `read` counts on the way."""
+    for row in rows:
+        read["rows"] += 1
+        yield row
 
 
 def _form_of(tables: Sequence[Table], config: DataConfig) -> str:

@@ -39,6 +39,8 @@ class Counts:
     """People whose ids differ by case alone, next to each other."""
     left_out: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """People left out, reason -> ids in order."""
+    read: int = field(default=0, compare=False)
+    """Rows of the files, of which a form may make more or fewer."""
     read_as: str = field(default="", compare=False)
     """The form in which the rows were, in a line."""
     hint: str = field(default="", compare=False)

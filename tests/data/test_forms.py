@@ -125,7 +125,9 @@ def test_check_and_help_know_it(tmp_path, ranked, monkeypatch, capsys):
     monkeypatch.setattr("raypref.tools.console.quiet", lambda: None)
     source = write(tmp_path / "rankings.jsonl", rankings(80))
     assert main(["check", source]) == 0
-    assert f"{source}: 160 rows, 160 distinct pairs\nread as ranked: {FORM.about}\n" in capsys.readouterr().out
+    assert (
+        f"{source}: 80 rows, 160 choices, 160 distinct pairs\nread as ranked: {FORM.about}\n" in capsys.readouterr().out
+    )
     assert main(["--help"]) == 0
     out = capsys.readouterr().out
     assert f"\n  ranked     by, question, ranking: {FORM.about}\n" in out

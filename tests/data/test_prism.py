@@ -28,7 +28,7 @@ def said(turn: int, content: str) -> dict:
     return {"turn": turn, "role": "user", "content": content, **nothing}
 
 
-def answered(turn: int, *scored: tuple[str, int | None], best: int | None = 0) -> list[dict]:
+def answered(turn: int, *scored: tuple[str, int | None], best: int | str | None = 0) -> list[dict]:
     return [
         {
             "turn": turn,
@@ -37,7 +37,7 @@ def answered(turn: int, *scored: tuple[str, int | None], best: int | None = 0) -
             "model_name": f"model-{i}",
             "model_provider": "provider",
             "score": score,
-            "if_chosen": i == best,
+            "if_chosen": best == "all" or i == best,
             "within_turn_id": i,
         }
         for i, (text, score) in enumerate(scored)
@@ -161,6 +161,8 @@ def test_the_best_of_a_turn_against_each_other_one_after_the_conversation_so_far
         ([("a", None), ("b", None)], 1, {("q", "b", "a")}, 0),  # nothing is scored: what was chosen
         ([("a", None), ("b", 60)], 0, {("q", "a", "b")}, 0),
         ([("a", 30), ("b", 60), ("c", 10)], 0, {("q", "a", "c")}, 1),  # b was scored higher than what was chosen
+        ([("a", 30), ("b", 60)], "all", {("q", "b", "a")}, 0),  # all are chosen: the highest score
+        ([("a", None), ("b", None)], "all", set(), 0),  # and ties where nothing is scored
         ([("a", 30)], 0, set(), 0),
         ([("a", None), ("b", None)], None, set(), 0),
     ],
@@ -187,6 +189,13 @@ def test_no_history_is_counted():
         {**TWO_TURNS, "conversation_history": None}, {**TWO_TURNS, "conversation_history": ["x"]}
     )
     assert not pairs and losses == ["no list of turns in column 'conversation_history'"] * 2
+
+
+def test_a_row_without_a_history_is_counted_and_is_no_person_of_the_survey():
+    bare = {key: cell for key, cell in TWO_TURNS.items() if key != "conversation_history"}
+    rows = list(prism.pairs([person("user1", "uk"), bare, TWO_TURNS], DataConfig(), 0))
+    assert [str(row) for row in rows if isinstance(row, Unusable)] == [prism.NO_HISTORY]
+    assert {row["study_locale"] for row in rows if isinstance(row, dict)} == {"uk"}
 
 
 # --- files
@@ -231,10 +240,15 @@ def test_groups_of_the_surveys_columns(tmp_path, column, groups):
 def test_conversations_alone_have_no_columns_of_people(tmp_path):
     source = write(tmp_path / "conversations.jsonl", talks())
     assert len(everything(load(DataConfig(source=source), 0))) == 225
-    with pytest.raises(UserError, match=r"no column 'age'.*--data\.group-column"):
+    with pytest.raises(UserError, match=r"no column 'age'.*--data\.group-column; no survey was read, .* survey\.jsonl"):
         load(DataConfig(source=source, group_column="age"), 0)
-    with pytest.raises(UserError, match=r"client 'user0' has no value in column 'religion\.simplified'"):
+    with pytest.raises(UserError, match=r"nobody has a value in column 'religion\.simplified'; no survey .*\.jsonl"):
         load(DataConfig(source=source, group_column="religion.simplified"), 0)
+    write(tmp_path / "survey.jsonl", [person("user0", "uk")])
+    with pytest.raises(UserError, match=r"no column 'agee'; did you mean 'age'.*--data\.group-column$"):
+        load(DataConfig(source=str(tmp_path), group_column="agee"), 0)
+    with pytest.raises(UserError, match=r"client 'user1' has no value in column 'religion\.simplified'"):
+        load(DataConfig(source=str(tmp_path), group_column="religion.simplified"), 0)
 
 
 def test_utterances_are_the_same_pairs_and_count_once(tmp_path):
@@ -288,6 +302,6 @@ def test_check_says_what_it_made_of_what(tmp_path, capsys):
     write(tmp_path / "survey.jsonl", [person(f"user{u}", "uk") for u in range(3)])
     assert main(["check", str(tmp_path), "--data.group-column", "study_locale"]) == 0
     out = capsys.readouterr().out
-    assert f"{tmp_path}: 225 rows, 225 distinct pairs\nread as prism: PRISM's conversations" in out
+    assert f"{tmp_path}: 78 rows, 225 choices, 225 distinct pairs\nread as prism: PRISM's conversations" in out
     assert "\n        75  conversations\n         3  people in them\n" in out
     assert "\n       150  turns with several responses\n" in out

@@ -79,7 +79,7 @@ def test_every_annotator_is_a_client_with_the_votes_that_choose(tmp_path, name):
     federation, counts = read(DataConfig(source=write(tmp_path / name, rows)), 0)
     assert everything(federation) == expected and counts.rows == len(expected) == 30 * (2 + 4 + 1)
     assert counts.asides == {
-        "rows of two responses, of which each vote for one is a row below": 120,
+        "rows of two responses; each vote for one of the two is a choice": 120,
         "columns of votes: anna, ben, cara": 3,
         "columns that are no annotator's: topic": 1,
         "votes for neither response (ties), left out": 30 * 3,
@@ -171,10 +171,62 @@ def test_what_cannot_be_meant_is_refused(tmp_path):
         load(DataConfig(source=plain, annotator_columns=("client_id",)), 0)
 
 
+def test_votes_of_0_and_1_are_refused():
+    rows = [question(i, anna=i % 2, ben=1) for i in range(4)]
+    for options in {}, {"annotator_columns": ("anna",)}:
+        with pytest.raises(UserError, match=r"votes of anna.* are 0 and 1 and never 2, and 0 is a tie here; write 1"):
+            made(rows, **options)
+    assert len(made([*rows, question(4, anna=0, ben=2)])[0]) == 2 + 5
+    assert not made([question(0, anna=0)])[0]  # ties alone are what they say
+
+
+def test_a_column_of_votes_but_for_a_few_cells_is_warned_of():
+    """Of ten cells eight are votes: 80 %, which is as few as warn."""
+    rows = [question(i, anna=1 + i % 2, ben=3 if i > 7 else 1, topic=7 if i > 6 else 1) for i in range(10)]
+    pairs, _, asides = made(rows)
+    assert {pair["client_id"] for pair in pairs} == {"anna"}
+    (warning,) = (what for what in asides if what.startswith("warning"))
+    assert asides[warning] == 2 and "column 'ben' are no votes (such as 3), so its 8 votes do not count" in warning
+    assert "--data.annotator-columns" in warning
+    assert not any("warning" in what for what in made(rows, annotator_columns=("anna",))[2])
+    pairs, losses, _ = made(rows, annotator_columns=("anna", "ben"))
+    assert len(pairs) == 18 and len(losses) == 2
+
+
+def test_all_columns_are_named():
+    people = [f"p{i}" for i in range(30)]
+    assert made([question(0, **dict.fromkeys(people, 2))])[2][f"columns of votes: {', '.join(people)}"] == 30
+
+
+def test_empty_cells_of_other_programs():
+    pairs, losses, asides = made([question(i, anna=v) for i, v in enumerate(["NA", "N/A", "nan", "NaN", "na", "1"])])
+    assert len(pairs) == 1 and not losses and asides["cells without a vote"] == 5
+
+
+def test_values_that_are_no_votes_are_said():
+    with pytest.raises(UserError, match=r"winner has A, B; long has x{39}…\)"):
+        made([question(0, winner="A", long="x" * 50, none=None), question(1, winner="B", none="NA")])
+
+
+@pytest.mark.parametrize("column", ["prompt", "response1", "response2", "instruction", "input", "who", "topic"])
+def test_columns_with_another_meaning_are_no_annotators(column):
+    row = question(0, prompt="p", who="w", topic="t", anna=1)
+    with pytest.raises(UserError, match=rf"column '{column}' has another meaning .*--data.annotator-columns"):
+        made([row], annotator_columns=("anna", column), client_column="who", group_column="topic")
+
+
+def test_a_misspelt_annotator_is_told_the_columns_of_the_file(tmp_path):
+    source = write(tmp_path / "a.jsonl", [question(0, anna=1)])
+    with pytest.raises(
+        UserError, match=r"did you mean 'anna'\?; it has instruction, input, response1, response2, anna; "
+    ):
+        load(DataConfig(source=source, annotator_columns=("ana",)), 0)
+
+
 def test_check_says_what_it_made_of_what(tmp_path, capsys):
     source = write(tmp_path / "votes.csv", [question(i, anna=1 + i % 2, ben=i % 3) for i in range(90)])
     assert main(["check", source]) == 0
     out = capsys.readouterr().out
-    assert f"{source}: 150 rows, 90 distinct pairs\nread as wide: " in out
+    assert f"{source}: 90 rows, 150 choices, 90 distinct pairs\nread as wide: " in out
     assert "\n         2  columns of votes: anna, ben\n" in out
     assert "\n        30  votes for neither response (ties), left out\n" in out

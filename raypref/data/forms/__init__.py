@@ -49,6 +49,8 @@ class Form:
     under the names of `DEALT`. Otherwise a pair keeps its row's other columns, such as a topic."""
     hint: Callable[[DataConfig, Sequence[str]], str] = lambda config, columns: ""
     """(configuration, columns of the rows) -> what `python -m raypref.data check` advises; empty: nothing."""
+    lacking: Callable[[Sequence[str]], str] = lambda columns: ""
+    """(columns of the rows) -> what the error of a column that is not there adds, such as a file with more of them."""
 
 
 FORMS: dict[str, str | Form] = {

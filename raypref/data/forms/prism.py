@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from raypref.config import DataConfig
+from raypref.config import DataConfig, UserError
 from raypref.data.forms import Form
 from raypref.data.rows import Aside, PairRow, Row, RowRead, Unusable, as_text
 
@@ -26,6 +26,15 @@ EMPTY = "EMPTY STRING"
 
 NESTED = ("religion.simplified", "ethnicity.simplified", "location.reside_country", "location.special_region")
 """What `data.group_column` may name beside the survey's own columns: cells of its nested ones."""
+
+SURVEY = frozenset({"survey_only", "study_locale", "age", "gender", "religion", "ethnicity", "location"})
+"""Columns that tell that a survey was read."""
+
+NO_SURVEY = (
+    "no survey was read, which says who people are: give the folder that has survey.jsonl beside the conversations"
+)
+
+NO_HISTORY = "no list of turns in column 'conversation_history'"
 
 NO_SCORE = -1.0
 
@@ -43,7 +52,8 @@ def pairs(rows: Iterable[RowRead], config: DataConfig, seed: int) -> Iterator[Pa
     """Of every turn with several responses the one that the person chose against each other one.
 
     The prompt is the conversation so far, along the chosen responses. A pair has the columns of its conversation, and
-    the survey's of its person. Utterances of conversations that are there whole are left out, and counted.
+    the survey's of its person. Utterances of conversations that are there whole are left out, and counted. Raises
+    `UserError` where the group is a column of the survey, and there is none.
     """
     conversations: list[tuple[Row, list[Turn]]] = []
     utterances: dict[str, tuple[Row, list[Turn]]] = {}
@@ -57,10 +67,12 @@ def pairs(rows: Iterable[RowRead], config: DataConfig, seed: int) -> Iterator[Pa
             if isinstance(history, list) and all(isinstance(turn, dict) for turn in history):
                 conversations.append(({k: cell for k, cell in row.items() if k != "conversation_history"}, history))
             else:
-                yield Unusable("no list of turns in column 'conversation_history'")
+                yield Unusable(NO_HISTORY)
         elif "model_response" in row:
             _, history = utterances.setdefault(as_text(row.get("conversation_id")), (_of_conversation(row), []))
             history += _turns(row)
+        elif "conversation_id" in row and "column_id" not in row:
+            yield Unusable(NO_HISTORY)
         elif "user_id" in row and "column_id" not in row:
             people[as_text(row["user_id"])] = _flat(row)
         else:
@@ -69,6 +81,8 @@ def pairs(rows: Iterable[RowRead], config: DataConfig, seed: int) -> Iterator[Pa
         responses = sum(turn["role"] == "model" for turn in utterances.pop(name)[1])
         met["utterances of conversations that are there whole, left out"] += responses
     conversations += utterances.values()
+    if config.group_column in NESTED and not people and not any(config.group_column in row for row, _ in conversations):
+        raise UserError(f"{config.source}: nobody has a value in column {config.group_column!r}; {NO_SURVEY}")
     for row, history in conversations:
         person = people.get(as_text(row.get("user_id")), {})
         known = {**dict.fromkeys(NESTED), **person, **row, "client_id": row.get("user_id")}
@@ -86,8 +100,9 @@ def pairs(rows: Iterable[RowRead], config: DataConfig, seed: int) -> Iterator[Pa
 def _choices(history: Iterable[Turn], met: Counter[str]) -> Iterator[Row | Unusable]:
     """The pairs of one conversation; `met` counts turns, ties and turns without a choice.
 
-    The best response of a turn is the chosen one, or where none is, the one of the highest score. One that was scored
-    like the best is a tie with it; one that was scored higher contradicts the choice.
+    The best response of a turn is the chosen one; where none or several are, the one of them of the highest score. One
+    that was scored like the best is a tie with it, and so is one without a score that was chosen like it; one that was
+    scored higher contradicts the choice.
     """
     turns: dict[float, list[Turn]] = {}
     for utterance in history:
@@ -106,7 +121,7 @@ def _choices(history: Iterable[Turn], met: Counter[str]) -> Iterator[Row | Unusa
             return  # nobody knows what the conversation went on with
         met["turns with one response alone" if len(responses) == 1 else "turns with several responses"] += 1
         for other in (u for u in responses if u is not best):
-            if NO_SCORE < _score(best) == _score(other):
+            if _score(best) == _score(other) and (_score(best) > NO_SCORE or other.get("if_chosen") is True):
                 met["responses that were scored like the chosen one (ties), left out"] += 1
             elif NO_SCORE < _score(best) < _score(other):
                 yield Unusable("a response was scored higher than the chosen one")
@@ -160,4 +175,5 @@ FORM = Form(
     about="PRISM's conversations, the best response of every turn against each other one, with the survey's columns",
     pairs=pairs,
     gives=("client_id", "prompt", "chosen", "rejected", *NESTED),
+    lacking=lambda columns: "" if SURVEY & set(columns) else NO_SURVEY,
 )
