@@ -264,7 +264,7 @@ def test_show_prints_what_a_generator_hides(capsys):
 def test_check_says_what_counted_words_tell(tmp_path, base, capsys):
     assert main(["check", "graded", "--model.base", base, *GRADED]) == 0
     out, err = capsys.readouterr()
-    assert "graded: 200 rows, 200 distinct pairs" in out and "clients judged by counted words 24/24" in err
+    assert "graded: 200 rows, 200 distinct pairs" in out and "fits to counted words 24/24" in err
     block = out.split("what counted words tell of the test pairs (accuracy in %, mean over clients)\n")[1].splitlines()
     names = ["logistic regression", "nearest neighbour", "the longer answer"]
     names += ["best possible, by the wish", "labels against the wish"]
