@@ -49,6 +49,8 @@ def from_dict(value: Mapping[str, Any]) -> RunConfig:
     `UserError`."""
     from raypref.config.tree import RunConfig
 
+    if not isinstance(value, Mapping):
+        raise UserError(f"a configuration is an object of sections, not {type(value).__name__}")
     config = RunConfig()
     registry.algorithm(value.get("algorithm", config.algorithm))  # before the fields that came with it
     registry.objective(value.get("objective", config.objective))

@@ -35,18 +35,19 @@ def objectives() -> Mapping[str, str]:
 
 def algorithm(name: str) -> Any:
     """The class of a method (`raypref.algorithms.base.Algorithm`). Raises `UserError` where there is none."""
-    known = algorithms()
-    if name not in known:
-        raise UserError(f"unknown algorithm {name!r}{nearest(name, known)}; {ELSEWHERE}")
-    return _load(known[name])
+    return _load(_known("algorithm", name, algorithms()))
 
 
 def objective(name: str) -> Any:
     """The class of an objective (`raypref.objectives.base.Objective`). Raises `UserError` where there is none."""
-    known = objectives()
-    if name not in known:
-        raise UserError(f"unknown objective {name!r}{nearest(name, known)}; {ELSEWHERE}")
-    return _load(known[name])
+    return _load(_known("objective", name, objectives()))
+
+
+def _known(what: str, name: object, known: Mapping[str, str]) -> str:
+    """Where the class of this name is."""
+    if not isinstance(name, str) or name not in known:  # a file may hold anything
+        raise UserError(f"unknown {what} {name!r}{nearest(str(name), known)}; {ELSEWHERE}")
+    return known[name]
 
 
 def sections() -> dict[str, type]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import types
@@ -66,7 +67,8 @@ def _coerce(value: Any, hint: Any, dotted: str) -> Any:
         if len(inner) == len(value):
             return tuple(_coerce(v, t, dotted) for v, t in zip(value, inner, strict=True))
     elif hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
+        with contextlib.suppress(OverflowError):
+            return float(value)
     elif isinstance(hint, type) and isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
         return value
     raise UserError(f"{dotted} is {value!r}; it must be {getattr(hint, '__name__', None) or hint}")
