@@ -264,7 +264,7 @@ def test_they_can_be_read_ahead(config, capsys):
     first = re.search(r"features: (\d+) texts, (\d+) of them read now", capsys.readouterr().out)
     assert first[1] == first[2] and int(first[1]) == len(Store(config.model))
     assert command(words) == 0 and f"{first[1]} texts, 0 of them read now" in capsys.readouterr().out
-    with pytest.raises(UserError, match="looks up nothing that can be read ahead; --objective reward does"):
+    with pytest.raises(UserError, match="looks up nothing that can be read ahead; reward does with"):
         command([*words, "--objective", "choice"])
 
 
