@@ -74,9 +74,9 @@ def _check_kind(path: Path) -> None:
             raise UserError(f"{path}: {what.format(path=shlex.quote(str(path)))}")
 
 
-GZIP = b"\x1f\x8b"
+GZIP, LFS = b"\x1f\x8b", b"version https://git-lfs"
 KINDS = {
-    b"version https://git-lfs": "is Git LFS's pointer to the file, not the file itself; fetch it: git lfs pull",
+    LFS: "is Git LFS's pointer to the file, not the file itself; fetch it: git lfs pull",
     GZIP: "is compressed by gzip, which its name does not say: mv {path} {path}.gz",
     b"PK\x03\x04": "is a zip archive; unpack it first: unzip {path}",
     **{bytes([0x80, n]): "is a pickle, which could run anything; write JSON Lines or Parquet" for n in (2, 3, 4, 5)},

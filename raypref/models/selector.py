@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from raypref.config import ModelConfig, UserError
+from raypref.data.readers import KINDS, LFS
 from raypref.models.layout import Layout, lora_layout
 
 LOGITS = 1 << 28
@@ -286,5 +287,8 @@ def _loading(what: str, base: str) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:
+        for path in Path(base_path(base)).glob("*"):
+            if path.is_file() and path.stat().st_size < 1000 and path.read_bytes().startswith(LFS):
+                raise UserError(f"{what} model.base={base!r}: {path.name} {KINDS[LFS]}") from error
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         raise UserError(f"{what} model.base={base!r}: {reason}; give a local folder or a hub id") from error

@@ -209,6 +209,13 @@ def test_whatever_a_library_raises_on_loading_is_one_line(tmp_path, monkeypatch,
         load_tokenizer(str(tmp_path))
 
 
+def test_weights_that_git_lfs_has_not_fetched(tmp_path):
+    make_base("qwen2").save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 9\n")
+    with pytest.raises(UserError, match=r"cannot load model\.base=.*: model\.safetensors is Git LFS's .*git lfs pull"):
+        load_selector(ModelConfig(base=str(tmp_path)), CHOICES, 0)
+
+
 def test_a_tokenizer_that_knows_more_than_the_model_is_refused(tmp_path):
     base = make_base("qwen2")
     base.save_pretrained(tmp_path)
