@@ -266,6 +266,7 @@ def test_a_table_without_the_reference_says_which_row_it_took(here, capsys):
         (["fedgdd", "main_results"], "no experiment 'fedgdd'; did you mean 'fedgd'"),
         (["defaul"], "there are: ablation, cl"),
         (["--table", "3", "main_results"], "NAMEs come first"),
+        (["main_results", "--table", "3", "--table", "1"], "--table is given twice, and only the last would count"),
         (["--where", "seed=0", "main_results"], "NAMEs come first"),
         (
             ["main_results", "--reference", "Nonsense"],

@@ -23,9 +23,10 @@ def parse(kind: type[T], argv: Sequence[str], prog: str, default: T | None = Non
     Raises `UserError` with one line on an unknown flag (naming the nearest) or a bad value; `--help` prints and exits.
     """
     words, printed = list(argv), io.StringIO()
-    named = [word.split("=")[0] for word in words if word.startswith("--") and len(word) > 2]
-    if twice := [flag for flag in dict.fromkeys(named) if named.count(flag) > 1]:
-        raise UserError(f"{twice[0]} is given twice, and only the last would count; put all values behind one")
+    named = [word.split("=")[0].replace("_", "-") for word in words if word.startswith("--")]
+    for name, hint in _fields(kind):  # of one value the last counts, as everywhere; of several none should be lost
+        if named.count(f"--{name}") > 1 and typing.get_origin(hint) is tuple:
+            raise UserError(f"--{name} is given twice, and only the last would count; put all values behind one")
     start = {} if default is None else {"default": default}
     try:
         with contextlib.redirect_stderr(printed):
@@ -43,14 +44,19 @@ def parse(kind: type[T], argv: Sequence[str], prog: str, default: T | None = Non
 
 def flags(kind: Any, prefix: str = "") -> Iterator[str]:
     """The dotted flag names of a dataclass, as tyro spells them."""
+    return (name for name, _ in _fields(kind, prefix))
+
+
+def _fields(kind: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The same with each one's type."""
     for name, hint in typing.get_type_hints(kind, include_extras=True).items():
         marks = getattr(hint, "__metadata__", ())
         bare = typing.get_args(hint)[0] if marks else hint
         shown = next((m.name for m in marks if getattr(m, "name", None) is not None), name)
         if dataclasses.is_dataclass(bare):
-            yield from flags(bare, f"{prefix}{shown}." if shown else prefix)
+            yield from _fields(bare, f"{prefix}{shown}." if shown else prefix)
         elif "Positional" not in map(str, marks):
-            yield f"{prefix}{shown}".replace("_", "-")
+            yield f"{prefix}{shown}".replace("_", "-"), bare
 
 
 def _sentence(box: str) -> str:
