@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from raypref.config import GENERATED, RLHFConfig, RunConfig, flatten, identity, registry, to_dict
+from raypref.config import GENERATED, RLHFConfig, flatten, identity, registry, to_dict
 from raypref.config.fields import of_part
 from raypref.evaluation import diagnostics
 from raypref.evaluation.curve import seen_and_unseen
@@ -359,6 +359,8 @@ def describe(runs: Sequence[FinishedRun]) -> str:
 
 def _of_methods(runs: Sequence[FinishedRun]) -> str:
     """Parameters of the runs' own methods that are not at their defaults, or have several values, in a sentence."""
+    from raypref.config import RunConfig  # which is made of the files of methods, and those may import tables
+
     usual = flatten(to_dict(RunConfig()))
     words: dict[str, dict[str, None]] = {}
     for run in runs:
