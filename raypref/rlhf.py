@@ -118,7 +118,7 @@ def train_and_judge(
     from raypref.experiment.publish import publish_judgements
     from raypref.judges.judgement import judged, keep
     from raypref.judges.style import Style
-    from raypref.policy.follow import follow, lines
+    from raypref.policy.follow import follow, lines, publish
 
     config, total = task.config, task.config.rlhf.rounds if task.trains else 0
     with tracked_policy(config, folder, to, run.id) as track:
@@ -128,6 +128,7 @@ def train_and_judge(
         for judgement in judgements:
             keep(folder, judgement)
         if track is not None:
+            publish(folder, track)
             publish_judgements(folder, track)
     return judgements
 

@@ -51,12 +51,18 @@ def start_ray() -> None:
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
         handed = {name: os.environ[name] for name in (registry.PLUGINS, FOLDER) if os.environ.get(name)}
-        ray.init(
-            log_to_driver=False,
-            logging_level="ERROR",
-            include_dashboard=False,
-            runtime_env={"env_vars": handed} if handed else None,
-        )
+        try:
+            ray.init(
+                log_to_driver=False,
+                logging_level="ERROR",
+                include_dashboard=False,
+                runtime_env={"env_vars": handed} if handed else None,
+            )
+        except Exception as error:  # ConnectionError, OSError, RuntimeError, ValueError and Ray's own
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise UserError(
+                f"Ray can be neither joined nor started ({reason}); see to RAY_ADDRESS and RAY_TMPDIR"
+            ) from error
         if threading.current_thread() is threading.main_thread():
             for number, handler in handlers.items():  # Ray puts its own in their place, which abort the process
                 if handler is not None:

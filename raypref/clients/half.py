@@ -66,7 +66,7 @@ class ClientHalf:
     """One stretch of n clients; everything that it does is stacked, n first."""
 
     passes: ClassVar[int] = 1
-    """Times that the objective is read in a step, for forecasts."""
+    """Models that a client trains in a step, each of which reads the objective and counts as a step of its own."""
     fits: ClassVar[bool] = False
     """Whether clients have a part of their own that can be fitted alone, by `fit_steps` local steps or at once by
     `fitted`: where they keep none yet, and to a few of their choices."""

@@ -139,6 +139,8 @@ class Pool(ABC):
     def answering(self, cohort: np.ndarray, round: int) -> np.ndarray:
         """Who of a cohort answers in a round: bool [n]."""
         f = self.config.federation
+        if not f.dropout:
+            return np.ones(len(cohort), dtype=bool)
         draws = np.array([stream(self.config.seed, "dropout of clients", round, c).random() for c in self.keys[cohort]])
         return answering(cohort, f.dropout, f.least_answers, draws)
 

@@ -39,8 +39,6 @@ def follow(
     Returns the result, which is also in `folder/policy.json`. advance: called after each round with a short note.
     """
     if finished(folder):
-        if track is not None:
-            publish(folder, track)
         return checkpoint.read_json(folder / "policy.json")
     checkpoint.write_json(folder / "config.json", to_dict(task.config))
     began = last = time.monotonic()
@@ -78,8 +76,6 @@ def follow(
         },
     }
     checkpoint.write_json(folder / "policy.json", result)
-    if track is not None:
-        publish(folder, track)
     return result
 
 

@@ -180,3 +180,22 @@ def test_a_dead_address_of_ray_is_one_line_at_once(tmp_path, monkeypatch, how):
     with pytest.raises(UserError, match=f"no Ray cluster answers at {dead} .*; start it there, or") as error:
         actors.start_ray()
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ConnectionError("Could not find\nany running Ray instance."), OSError("AF_UNIX path length cannot exceed 107")],
+)
+def test_a_ray_that_cannot_be_had_is_one_line(tmp_path, monkeypatch, error):
+    """As with RAY_ADDRESS=auto where none runs, or a RAY_TMPDIR that is too long for a socket."""
+
+    def refuses(**options):
+        raise error
+
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    monkeypatch.setattr("ray.init", refuses)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with pytest.raises(UserError, match=r"neither joined nor started .*; see to RAY_ADDRESS and RAY_TMPDIR") as one:
+        actors.start_ray()
+    assert "\n" not in str(one.value)
