@@ -348,10 +348,12 @@ def describe(runs: Sequence[FinishedRun]) -> str:
         return ", ".join(map(show, sorted({run.config[key] for run in runs})))
 
     seeds = sorted({run.seed for run in runs})
+    away = any(run.config["federation.dropout"] for run in runs)
+    dropout = f" of whom a share of {values('federation.dropout')} does not answer," if away else ""
     data = ", ".join(dict.fromkeys(_data(run) for run in runs))
     return (
         f"{data}; base {values('model.base')}; R = {values('federation.rounds')}, "
-        f"{values('federation.cohort')} clients a round, τ = {values('federation.local_steps')}, batch "
+        f"{values('federation.cohort')} clients a round,{dropout} τ = {values('federation.local_steps')}, batch "
         f"{values('optim.batch_size')}, learning rate {values('optim.learning_rate')}, "
         f"seed{'s' * (len(seeds) > 1)} {' '.join(map(str, seeds))}.{_of_methods(runs)}"
     )

@@ -252,9 +252,8 @@ def terminal(table: Table, caption: str = "", narrow: bool = False) -> RichTable
     )
     shown.caption, shown.title_justify, shown.caption_justify = caption or None, "left", "left"
     shown.add_column(table.corner, no_wrap=True)
-    several = len({c.block for c in table.columns if c.block}) > 1  # a word over every column tells nothing apart
     for c in table.columns:
-        head = c.head.replace(" ", "\n", 1) if narrow else f"{c.block * several}\n{c.head}".strip()
+        head = c.head.replace(" ", "\n", 1) if narrow else f"{c.block}\n{c.head}".strip()
         shown.add_column(Text(head), justify="right", overflow="fold")
     for label, row in _written(table):
         shown.add_row(

@@ -1,6 +1,7 @@
 """The table of accuracy by the share of clients that do not answer, from runs by hand."""
 
 from raypref.evaluation.comparisons.dropout import by_dropout
+from raypref.evaluation.runs import describe
 from tests.evaluation.made import BALANCED, cells, finished, flat
 
 
@@ -17,6 +18,13 @@ def test_accuracy_by_share_with_a_row_a_method():
     last = {(row, share): lines[row][f"acc^40, dropout {share}%"][:4] for row in lines for share in (0, 30)}
     assert last == {("FL", 0): "90.0", ("FL", 30): "81.0", ("FedGD", 0): "95.0", ("FedGD", 30): "91.0"}
     assert not any("90%" in head for head in lines["FL"])
+
+
+def test_a_caption_says_who_did_not_answer_and_nothing_where_all_did():
+    assert "clients a round, of whom a share of 0, 0.3 does not answer, τ" in describe(
+        [run("fedavg", d, 0.8) for d in (0.0, 0.3)]
+    )
+    assert "clients a round, τ" in describe([run("fedavg", 0.0, 0.8)])
 
 
 def test_one_share_alone_is_no_table():
