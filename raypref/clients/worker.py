@@ -34,8 +34,9 @@ from raypref.clients.work import (
 )
 from raypref.config import RunConfig, UserError, registry
 from raypref.data.encode import EncodedClient, EncodedFold
+from raypref.models.lora import Dropout
 from raypref.models.reader import Reader
-from raypref.models.selector import Dropout, load_selector
+from raypref.models.selector import load_selector
 from raypref.objectives.base import Batch, Objective, context_pairs
 from raypref.objectives.choice import metrics, pair_margins
 from raypref.tools.rng import stream, torch_stream

@@ -262,12 +262,15 @@ def read(selector: Selector, wanted: Mapping[Key, Tokens], batch: int) -> Iterat
         keys = list(group)
         for part in (keys[start : start + size] for start in range(0, len(keys), size)):
             ids = np.full((size, length), selector.pad, dtype=np.int64)
+            last = np.zeros((size, 1), dtype=np.int64)
             for i, key in enumerate(part):
                 ids[i, : len(wanted[key])] = wanted[key]
+                last[i] = len(wanted[key]) - 1
             with torch.no_grad():
-                hidden = selector.hidden(None, torch.from_numpy(ids)[None].to(selector.device))[0]
+                read = (torch.from_numpy(array)[None].to(selector.device) for array in (ids, last))
+                states = selector.states(None, *read)[0, :, 0]
             for i, key in enumerate(part):
-                yield key, hidden[i, len(wanted[key]) - 1].clone()
+                yield key, states[i].clone()
 
 
 def write(store: Store, states: Iterable[tuple[Key, Tensor]], progress: Any = None) -> None:

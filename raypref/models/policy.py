@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from raypref.config import RunConfig, registry
 from raypref.data.templates import GENERATION, ask, asked
 from raypref.models.layout import BESIDE, Layout, Segment
-from raypref.models.selector import Dropout, Selector, base_layout, load_architecture
+from raypref.models.lora import Dropout
+from raypref.models.selector import Selector, base_layout, load_architecture
 
 Z_TO_EMBEDDING = f"{BESIDE}z_to_embedding"
 

@@ -1,7 +1,7 @@
 """The selector: a frozen causal LM that reads a comparison and answers A or B, with n LoRA rows in one pass.
 
-`y = W x + (α / r) B_i (A_i x)`: the frozen part is shared by all clients of a stack, the adapters are two batched
-products. Since the loss is summed over clients, every client's gradient is exactly its own.
+The frozen part is shared by all clients of a stack, the adapters are batched products (`raypref.models.lora`). Since
+the loss is summed over clients, every client's gradient is exactly its own.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,55 +18,15 @@ from torch.utils.checkpoint import checkpoint
 
 from raypref.config import ModelConfig, UserError
 from raypref.data.readers import KINDS, LFS
+from raypref.models.block import block_at
 from raypref.models.layout import Layout, lora_layout
+from raypref.models.lora import TOGETHER, Dropout, StackedLoRA, Together
 
 LOGITS = 1 << 28
 """Most logits over the whole vocabulary in memory at once: 1 GiB. A large vocabulary has as many in 1,800 tokens."""
 
 ARCHITECTURES = ("qwen2", "llama", "gemma", "gemma2")
 """`model_type`s whose head `choice_logits` computes as the model itself does, as tests say."""
-
-
-class StackedLoRA(nn.Module):
-    """A frozen linear layer that adds, while a stack is bound, one LoRA adapter to each block of the batch."""
-
-    def __init__(self, linear: nn.Linear, scale: float) -> None:
-        super().__init__()
-        self.linear = linear
-        self.scale = scale
-        self.A: Tensor | None = None
-        self.B: Tensor | None = None
-        self.dropout: Dropout | None = None
-
-    def forward(self, x: Tensor) -> Tensor:
-        """x [n * b, L, d_in] -> [n * b, L, d_out], rows i * b to (i + 1) * b through adapter i."""
-        y = self.linear(x)
-        if self.A is None or self.B is None:
-            return y
-        n = self.A.shape[0]
-        h = x if self.dropout is None else self.dropout(x)
-        h = h.reshape(n, -1, x.shape[-1])
-        delta = torch.bmm(torch.bmm(h, self.A.to(x.dtype).mT), self.B.to(x.dtype).mT)
-        return y + self.scale * delta.view_as(y)
-
-
-@dataclass
-class Dropout:
-    """Dropout drawn per client at the client's own lengths, so that who shares a pass never changes a mask."""
-
-    p: float
-    generators: list[torch.Generator]
-    """One a client of the stack."""
-    shapes: list[tuple[int, int]]
-    """(pairs, tokens) of each client's own batch, before it was padded to the stack's."""
-
-    def __call__(self, x: Tensor) -> Tensor:
-        n, (rows, length, width) = len(self.generators), x.shape
-        mask = x.new_zeros(n, rows // n, length, width)
-        for i, (generator, (b, tokens)) in enumerate(zip(self.generators, self.shapes, strict=True)):
-            draw = torch.rand(b, tokens, width, generator=generator, device=x.device)
-            mask[i, :b, :tokens] = (draw >= self.p).to(x.dtype) / (1.0 - self.p)
-        return x * mask.view_as(x)
 
 
 class Selector:
@@ -82,10 +41,15 @@ class Selector:
         self.choice_weight = head.weight[ids].clone()
         self.choice_bias = None if head.bias is None else head.bias[ids].clone()
         self.modules: dict[str, StackedLoRA] = {}
+        self.groups: dict[tuple[nn.Module, tuple[str, ...]], Together] = {}
         for name, parent, child, linear in _targets(self.model.model, config.lora_targets):
-            wrapped = StackedLoRA(linear, config.lora_alpha / config.lora_r)
+            siblings = next((names for names in TOGETHER if child in names), (child,))
+            group = self.groups.setdefault((parent, siblings), Together())
+            self.modules[name] = wrapped = StackedLoRA(linear, config.lora_alpha / config.lora_r, group)
             setattr(parent, child, wrapped)
-            self.modules[name] = wrapped
+        self.at: Tensor | None = None
+        """[N, P] the positions of each sequence at which a pass under way is read; None: all."""
+        self._read_last_block_at()
         sizes = ((name, m.linear.in_features, m.linear.out_features) for name, m in self.modules.items())
         self.layout: Layout = lora_layout(sizes, config.lora_r)
 
@@ -93,14 +57,26 @@ class Selector:
     def bound(self, rows: Tensor, dropout: Dropout | None = None) -> Iterator[None]:
         """While inside, passes go through the adapters of `rows` [n, D]."""
         tensors = self.layout.split(rows)
-        for name, module in self.modules.items():
-            module.A, module.B = tensors[f"{name}.lora_A"], tensors[f"{name}.lora_B"]
-            module.dropout = dropout
+        adapters = {m: (tensors[f"{name}.lora_A"], tensors[f"{name}.lora_B"]) for name, m in self.modules.items()}
+        for group in self.groups.values():
+            group.bind([adapters[module] for module in group.modules], dropout)
         try:
             yield
         finally:
-            for module in self.modules.values():
-                module.A = module.B = module.dropout = None
+            for group in self.groups.values():
+                group.release()
+
+    def _read_last_block_at(self) -> None:
+        """Have the last block compute what is read alone."""
+        block = self.model.model.layers[-1]
+        whole = block.forward
+
+        def forward(hidden: Tensor, *args: Any, **rest: Any) -> Tensor:
+            if self.at is None:
+                return whole(hidden, *args, **rest)  # type: ignore[no-any-return]
+            return block_at(block, hidden, self.at, rest["position_embeddings"])
+
+        block.forward = forward
 
     @contextlib.contextmanager
     def eager(self) -> Iterator[None]:
@@ -119,7 +95,7 @@ class Selector:
         the architecture does after its head. No attention mask is needed: a causal model's position never sees the
         padding behind it.
         """
-        return self._choice(self.hidden(rows, ids, dropout), lengths)
+        return self._choice(self.states(rows, ids, lengths[..., None] - 1, dropout)[:, :, 0])
 
     def read(
         self, rows: Tensor | None, ids: Tensor, lengths: Tensor, spans: Tensor, dropout: Dropout | None = None
@@ -129,16 +105,27 @@ class Selector:
         rows: None for the frozen base. spans [n, b, 4]: start and end of A, then of B, in tokens; otherwise as
         `choice_logits`.
         """
-        hidden = self.hidden(rows, ids, dropout)
         ends = (spans[..., 1::2].long() - 1).clamp(min=0)
-        states = hidden.gather(2, ends[..., None].expand(*ends.shape, hidden.shape[-1]))
-        return self._choice(hidden, lengths), states.float()
+        states = self.states(rows, ids, torch.cat([ends, lengths[..., None] - 1], dim=-1), dropout)
+        return self._choice(states[:, :, 2]), states[:, :, :2].float()
+
+    def states(self, rows: Tensor | None, ids: Tensor, at: Tensor, dropout: Dropout | None = None) -> Tensor:
+        """[n, b, L] -> last hidden states [n, b, P, H] at the positions `at` [n, b, P] alone, which is quicker than
+        `hidden`; rows None: the frozen base."""
+        self.at = at.flatten(0, 1)
+        try:
+            return self._passed(rows, ids, dropout)
+        finally:
+            self.at = None
 
     def hidden(self, rows: Tensor | None, ids: Tensor, dropout: Dropout | None = None) -> Tensor:
         """[n, b, L] -> last hidden states [n, b, L, H]; rows None: the frozen base."""
-        flat = ids.flatten(0, 1)
+        return self._passed(rows, ids, dropout)
+
+    def _passed(self, rows: Tensor | None, ids: Tensor, dropout: Dropout | None) -> Tensor:
         with contextlib.nullcontext() if rows is None else self.bound(rows, dropout):
-            return self.model.model(input_ids=flat, use_cache=False).last_hidden_state.view(*ids.shape, -1)
+            out = self.model.model(input_ids=ids.flatten(0, 1), use_cache=False).last_hidden_state
+        return out.unflatten(0, ids.shape[:2])
 
     def log_probs(self, rows: Tensor | None, ids: Tensor, spans: Tensor, dropout: Dropout | None = None) -> Tensor:
         """[n, b] float32 log-probabilities of one response a sequence, given the tokens before it.
@@ -167,11 +154,9 @@ class Selector:
         """[T, H] last hidden states -> [T, V] logits float32, with what the architecture does after its head."""
         return self._capped(self.model.get_output_embeddings()(hidden).float())
 
-    def _choice(self, hidden: Tensor, lengths: Tensor) -> Tensor:
-        n, b = lengths.shape
-        flat = hidden.flatten(0, 1)
-        last = flat[torch.arange(n * b, device=hidden.device), lengths.reshape(-1) - 1]
-        return self.head(last).view(n, b, 2)
+    def _choice(self, last: Tensor) -> Tensor:
+        """[n, b, H] -> [n, b, 2]"""
+        return self.head(last.flatten(0, 1)).unflatten(0, last.shape[:2])
 
     def head(self, hidden: Tensor) -> Tensor:
         """[m, H] last hidden states -> [m, 2] logits of A and B: two rows of the LM head, its bias, Gemma 2's cap."""

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from raypref.config import RunConfig
+    from raypref.models.lora import Dropout
     from raypref.models.reader import Reader
-    from raypref.models.selector import Dropout
 
 
 @dataclass

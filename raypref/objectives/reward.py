@@ -135,8 +135,7 @@ class Reward(Objective):
 
     def _states(self, rows: Tensor, ids: Tensor, lengths: Tensor, dropout: Any = None) -> Tensor:
         """[n, b, H] float32 the last state of each sequence, through the adapters of rows."""
-        hidden = self.reader.selector.hidden(rows[:, : self.adapter], ids, dropout)
-        return hidden.gather(2, (lengths - 1)[..., None, None].expand(*lengths.shape, 1, hidden.shape[-1]))[
+        return self.reader.selector.states(rows[:, : self.adapter], ids, lengths[..., None] - 1, dropout)[
             :, :, 0
         ].float()
 

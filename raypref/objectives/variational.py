@@ -447,8 +447,9 @@ class Variational(Objective):
         ids = np.full((len(texts), lengths.max()), self.reader.selector.pad, dtype=np.int64)
         for i, text in enumerate(texts):
             ids[i, : len(text)] = text
-        hidden = self.reader.selector.hidden(row, self.reader.tensor(ids)[None])
-        last = hidden[0, torch.arange(len(texts)), torch.from_numpy(lengths - 1)]
+        last = self.reader.selector.states(
+            row, self.reader.tensor(ids)[None], self.reader.tensor(lengths - 1)[None, :, None]
+        )
         return last.float().view(len(part), 2, -1)
 
     def pair_names(self, client: int) -> np.ndarray:

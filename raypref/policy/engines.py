@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from raypref.clients.worker import Share
 from raypref.config import RunConfig, UserError
+from raypref.models.lora import Dropout
 from raypref.models.policy import Policy
-from raypref.models.selector import Dropout
 from raypref.tools import checkpoint
 
 FILE = "policy.safetensors"

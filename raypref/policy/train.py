@@ -18,8 +18,9 @@ from torch.nn.functional import gumbel_softmax
 from raypref.algorithms.base import Prior
 from raypref.clients.worker import Share, Worker
 from raypref.models.layout import initial_row
+from raypref.models.lora import Dropout
 from raypref.models.policy import Policy, Sampling
-from raypref.models.selector import Dropout, load_tokenizer
+from raypref.models.selector import load_tokenizer
 from raypref.objectives.dpo import dpo_loss, margin
 from raypref.policy import answers
 from raypref.policy.engines import Engine, open_engine

@@ -143,7 +143,7 @@ def test_no_step_and_no_evaluation_pads_or_reads_anything(tiny, monkeypatch):
     pool = made(tiny)
     pool.worker.objective.places(range(10), "train")
     pool.worker.objective.places(range(10), "test")
-    monkeypatch.setattr(Selector, "hidden", lambda *a, **k: pytest.fail("the base was asked"))
+    monkeypatch.setattr(Selector, "states", lambda *a, **k: pytest.fail("the base was asked"))
     monkeypatch.setattr(type(pool.worker.reader), "batch", lambda *a, **k: pytest.fail("a batch was padded"))
     training(pool.worker, list(range(10)), moved(pool.layout, 10).numpy(), 3).advance(3)
     pool.worker.order_margins(moved(pool.layout, 10), range(10), "test")

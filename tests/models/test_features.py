@@ -41,13 +41,13 @@ def selector(config):
 @pytest.fixture
 def passes(monkeypatch):
     """The shapes of all passes through a base."""
-    shapes, hidden = [], Selector.hidden
+    shapes, states = [], Selector.states
 
-    def counted(self, rows, ids, dropout=None):
+    def counted(self, rows, ids, at, dropout=None):
         shapes.append(tuple(ids.shape[1:]))
-        return hidden(self, rows, ids, dropout)
+        return states(self, rows, ids, at, dropout)
 
-    monkeypatch.setattr(Selector, "hidden", counted)
+    monkeypatch.setattr(Selector, "states", counted)
     return shapes
 
 

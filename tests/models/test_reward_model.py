@@ -56,7 +56,7 @@ def test_transformers_and_peft_score_pairs_as_we_do(exported, padding, how):
         rewards = model.eval()(**batch).logits[:, 0]
     (m,) = pool.worker.order_margins(row, [2], "test")
     assert float(m.abs().max()) > 0.01
-    assert (rewards[::2] - rewards[1::2]).tolist() == pytest.approx(m[:, 0].tolist(), abs=1e-5)
+    assert (rewards[::2] - rewards[1::2]).tolist() == pytest.approx(m[:, 0].tolist(), rel=1e-5, abs=1e-5)
 
 
 def test_what_is_exported_comes_back(exported, tiny, tmp_path):

@@ -26,6 +26,12 @@ SMALL = {
 }
 CONFIG = ModelConfig(lora_r=4, lora_alpha=8, lora_dropout=0.0)
 CHOICES = (5, 7)
+WINDOW = {"sliding_window": 3, "layer_types": ["full_attention", "sliding_attention"]}
+KINDS = {name: {} for name in ARCHITECTURES} | {
+    "qwen2 in a window": WINDOW | {"use_sliding_window": True},
+    "gemma2 in a window": WINDOW,
+    "a head for each key": {"num_attention_heads": 4, "num_key_value_heads": 4},
+}
 
 
 def make_base(architecture: str):
@@ -87,6 +93,31 @@ def test_log_probs_are_those_of_the_full_logits(architecture):
             assert float(found[i, j]) == pytest.approx(sum(told), abs=1e-4)
     assert torch.allclose(stacked, torch.stack(alone), atol=1e-5)
     assert float((stacked - found).abs().max()) > 1e-3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_read_is_what_the_whole_block_computes(kind):
+    """States and gradients at three positions a sequence, one of them twice, another the first token."""
+    torch.manual_seed(0)
+    architecture = kind.split()[0] if kind.split()[0] in ARCHITECTURES else "llama"
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(architecture, **SMALL | KINDS[kind]))
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(torch.randn_like(p) * 0.3)
+    selector = Selector(model.eval(), CHOICES, 0, CONFIG, "cpu")
+    rows = random_rows(selector, 2).requires_grad_()
+    ids, lengths = random_batch(2, 3, 12)
+    at = torch.stack([lengths - 1, lengths // 2, lengths - 1], dim=-1)
+    at[0, 0, 1] = 0
+    whole = selector.hidden(rows, ids)
+    expected = whole.gather(2, at[..., None].expand(*at.shape, whole.shape[-1]))
+    found = selector.states(rows, ids, at)
+    assert torch.allclose(found, expected, atol=1e-5)
+    weights = torch.randn_like(found)
+    (of_found,) = torch.autograd.grad((found * weights).sum(), rows)
+    (of_whole,) = torch.autograd.grad((expected * weights).sum(), rows)
+    assert torch.allclose(of_found, of_whole, atol=1e-5 * float(of_whole.abs().max()))
+    assert torch.equal(selector.hidden(rows, ids), whole)  # later passes are whole again
 
 
 def test_padding_never_shows():
