@@ -20,7 +20,7 @@ demo: $(VENV)/.installed
 	$(BIN)/python -m raypref.run fedgd
 
 test: lint
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadgroup $(ARGS)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

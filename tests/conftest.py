@@ -20,9 +20,11 @@ for name, value in {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAYPREF_FEATURES": (features := tempfile.mkdtemp(prefix="raypref-features-")),
+    "RAY_TMPDIR": (clusters := tempfile.mkdtemp(prefix="ray-")),  # two processes of tests never join each other's
 }.items():
     os.environ.setdefault(name, value)
-atexit.register(shutil.rmtree, features, ignore_errors=True)
+for folder in (features, clusters):
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
 
 # The same cases every time, and no deadlines: a busy machine is no failure.
 settings.register_profile("raypref", deadline=None, derandomize=True)
@@ -87,5 +89,9 @@ def shared() -> Path:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow tests late, clusters last: a mistake should show within seconds, not after those have come and gone."""
+    """Slow tests late, clusters last: a mistake should show within seconds, not after those have come and gone. Where
+    several processes share the tests, the slow ones of a file stay together, as they share what is costly to make."""
     items.sort(key=lambda item: [item.get_closest_marker(name) is not None for name in ("cluster", "slow")])
+    for item in items:
+        if item.get_closest_marker("cluster") or item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
