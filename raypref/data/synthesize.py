@@ -125,7 +125,9 @@ def synthesize(args: Synthesize) -> int:
             f"{len(failed):,} prompt{'s' * (len(failed) > 1)} failed ({listed}); type the same words again to retry"
         )
         if cut := sum(CUT in why for why in failed.values()):
-            console.warn(f"{cut:,} of them were cut inside the model's thoughts; a larger --thinking asks for them alone")
+            console.warn(
+                f"{cut:,} of them were cut inside the model's thoughts; a larger --thinking asks for them alone"
+            )
     return int(bool(failed))
 
 
