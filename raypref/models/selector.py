@@ -260,7 +260,9 @@ def load_selector(config: ModelConfig, choice_ids: tuple[int, ...], pad: int, de
 
     load_architecture(config.base)
     with _loading("cannot load", config.base):
-        model = AutoModelForCausalLM.from_pretrained(base_path(config.base), dtype=getattr(torch, config.dtype))
+        model = AutoModelForCausalLM.from_pretrained(  # no pickles, which could run anything
+            base_path(config.base), dtype=getattr(torch, config.dtype), use_safetensors=True
+        )
     return Selector(model, choice_ids, pad, config, device)
 
 
@@ -290,5 +292,10 @@ def _loading(what: str, base: str) -> Iterator[None]:
         for path in Path(base_path(base)).glob("*"):
             if path.is_file() and path.stat().st_size < 1000 and path.read_bytes().startswith(LFS):
                 raise UserError(f"{what} model.base={base!r}: {path.name} {KINDS[LFS]}") from error
+        if isinstance(error, OSError) and next(Path(base_path(base)).glob("pytorch_model*.bin"), None):
+            raise UserError(
+                f"{what} model.base={base!r}: its weights are a pickle, which could run anything; save them as "
+                "safetensors (save_pretrained)"
+            ) from error
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         raise UserError(f"{what} model.base={base!r}: {reason}; give a local folder or a hub id") from error

@@ -1,5 +1,7 @@
 """The stacked selector against PEFT, against the full logits and against one client at a time."""
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ from peft import PeftConfig
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from raypref.config import ModelConfig, RunConfig, UserError, override
+from raypref.models.embedded import PATH
 from raypref.models.identity import base_identity
 from raypref.models.layout import initial_row
 from raypref.models.peft_io import export_peft, import_peft
@@ -207,6 +210,21 @@ def test_whatever_a_library_raises_on_loading_is_one_line(tmp_path, monkeypatch,
     (tmp_path / "tokenizer.json").write_text('{"model": {"type": "Newer"}}')
     with pytest.raises(UserError, match=r"no tokenizer for model\.base"):
         load_tokenizer(str(tmp_path))
+
+
+@pytest.mark.parametrize("harmful", [True, False])
+def test_a_base_that_is_a_pickle_is_refused_and_not_run(tmp_path, harmful):
+    class Harmful:
+        def __reduce__(self):
+            return (tmp_path / "harm").touch, ()
+
+    folder = shutil.copytree(
+        PATH, tmp_path / "base", ignore=shutil.ignore_patterns("*.py", "__pycache__", "*.safetens*")
+    )
+    torch.save({"x": Harmful() if harmful else torch.zeros(1)}, folder / "pytorch_model.bin")
+    with pytest.raises(UserError, match=r"its weights are a pickle, .* save them as safetensors \(save_pretrained\)$"):
+        load_selector(ModelConfig(base=str(folder)), (1, 2), 0)
+    assert not (tmp_path / "harm").exists()
 
 
 def test_weights_that_git_lfs_has_not_fetched(tmp_path):
