@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,10 @@ class Selector:
             wrapped = StackedLoRA(linear, config.lora_alpha / config.lora_r)
             setattr(parent, child, wrapped)
             self.modules[name] = wrapped
+        self.recompute = False
+        """Whether each block keeps its input alone and is run again in the backward pass."""
+        for block in self.model.model.layers:
+            block.forward = self._again_backwards(block)
         sizes = ((name, m.linear.in_features, m.linear.out_features) for name, m in self.modules.items())
         self.layout: Layout = lora_layout(sizes, config.lora_r)
 
@@ -105,12 +110,28 @@ class Selector:
     @contextlib.contextmanager
     def eager(self) -> Iterator[None]:
         """While inside, attention is computed step by step: fused attention has no forward-mode derivative."""
-        fused = self.model.config._attn_implementation
+        fused, recompute = self.model.config._attn_implementation, self.recompute
         self.model.set_attn_implementation("eager")
+        self.recompute = False
         try:
             yield
         finally:
+            self.recompute = recompute
             self.model.set_attn_implementation(fused)
+
+    def _again_backwards(self, block: nn.Module) -> Callable[..., Any]:
+        """The block's forward, which where `recompute` is on keeps nothing else for the backward pass than its inputs:
+        there it runs again with the adapters and dropout masks that it had, to the same bits."""
+        forward = block.forward
+        modules = [module for module in block.modules() if isinstance(module, StackedLoRA)]
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            if not (self.recompute and torch.is_grad_enabled()):
+                return forward(*args, **kwargs)
+            again = partial(checkpoint, forward, use_reentrant=False, preserve_rng_state=False)
+            return again(*args, context_fn=lambda: (contextlib.nullcontext(), _as_bound(modules)), **kwargs)
+
+        return run
 
     def choice_logits(self, rows: Tensor, ids: Tensor, lengths: Tensor, dropout: Dropout | None = None) -> Tensor:
         """The two choice logits at each comparison's last token.
@@ -150,17 +171,21 @@ class Selector:
         targets, limits = ids[:, :, 1:].flatten(0, 1), spans.flatten(0, 1)
         at = torch.arange(1, ids.shape[-1], device=ids.device)
         inside = (at >= limits[:, :1]) & (at < limits[:, 1:])
-        most = max(1, LOGITS // int(self.model.config.vocab_size))
-        parts = list(zip(hidden[inside].split(most), targets[inside].split(most), strict=True))
-        if len(parts) == 1:
-            log_probs = self._token_log_probs(*parts[0])
-        else:  # each part's logits are made again in the backward pass
-            log_probs = torch.cat([checkpoint(self._token_log_probs, *part, use_reentrant=False) for part in parts])
+        log_probs = self.token_log_probs(hidden[inside], targets[inside])
         sums = log_probs.new_zeros(len(limits)).index_add(0, inside.nonzero()[:, 0], log_probs)
         return sums.view(ids.shape[:2])
 
+    def token_log_probs(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """[T, H], [T] -> [T] each target's log-probability, with the logits of at most `LOGITS` in memory at once."""
+        most = max(1, LOGITS // int(self.model.config.vocab_size))
+        parts = list(zip(hidden.split(most), targets.split(most), strict=True))
+        if len(parts) == 1:
+            return self._token_log_probs(*parts[0])
+        # Each part's logits are made again in the backward pass.
+        return torch.cat([checkpoint(self._token_log_probs, *part, use_reentrant=False) for part in parts])
+
     def _token_log_probs(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """[T, H], [T] -> [T] each target's log-probability."""
+        """The same of one part."""
         return torch.log_softmax(self.full_head(hidden), dim=-1).gather(-1, targets[:, None])[:, 0]
 
     def full_head(self, hidden: Tensor) -> Tensor:
@@ -181,6 +206,32 @@ class Selector:
     def _capped(self, logits: Tensor) -> Tensor:
         cap = getattr(self.model.config, "final_logit_softcapping", None)
         return logits if cap is None else cap * torch.tanh(logits / cap)
+
+
+def _as_bound(modules: Sequence[StackedLoRA]) -> contextlib.AbstractContextManager[None]:
+    """While inside, the modules' adapters and their dropout's generators are what they are at this call."""
+    drawing = {id(g): g for m in modules if m.dropout is not None for g in m.dropout.generators if g is not None}
+    generators = list(drawing.values())
+
+    def state() -> tuple[list[Any], list[Tensor]]:
+        return [(m.A, m.B, m.dropout) for m in modules], [g.get_state() for g in generators]
+
+    def take(bound: list[Any], states: list[Tensor]) -> None:
+        for module, values in zip(modules, bound, strict=True):
+            module.A, module.B, module.dropout = values
+        for generator, value in zip(generators, states, strict=True):
+            generator.set_state(value)
+
+    @contextlib.contextmanager
+    def inside(then: tuple[list[Any], list[Tensor]]) -> Iterator[None]:
+        now = state()
+        take(*then)
+        try:
+            yield
+        finally:
+            take(*now)
+
+    return inside(state())
 
 
 def _targets(body: nn.Module, targets: tuple[str, ...]) -> list[tuple[str, nn.Module, str, nn.Linear]]:

@@ -13,7 +13,7 @@ from raypref.models.embedded import PATH
 from raypref.models.identity import base_identity
 from raypref.models.layout import initial_row
 from raypref.models.peft_io import export_peft, import_peft
-from raypref.models.selector import ARCHITECTURES, Selector, check_tokens, load_selector, load_tokenizer
+from raypref.models.selector import ARCHITECTURES, Dropout, Selector, check_tokens, load_selector, load_tokenizer
 from raypref.objectives.base import row_layout
 
 SMALL = {
@@ -170,6 +170,32 @@ def test_stacked_gradients_are_each_clients_own():
     for i in range(3):
         alone = gradient(rows[i : i + 1], ids[i : i + 1], lengths[i : i + 1])
         assert float((stacked[i] - alone[0]).abs().max()) <= 1e-6 * max(1.0, float(alone.abs().max()))
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_blocks_that_run_again_backwards_give_the_same_bits_and_keep_less(architecture):
+    """With two clients' dropout, which the second run must draw again and leave where the first had left it."""
+    selector = Selector(make_base(architecture), CHOICES, 0, CONFIG, "cpu")
+    rows, (ids, lengths) = random_rows(selector, 2).requires_grad_(), random_batch(2, 3, 12)
+    spans = torch.stack([lengths // 2, lengths], dim=-1)
+    results, kept = [], []
+    for selector.recompute in (False, True):
+        dropout = Dropout(0.3, [torch.Generator().manual_seed(i) for i in (3, 4)], [(3, 12), (3, 12)])
+        kept.append(0)
+
+        def keep(tensor):
+            kept[-1] += tensor.nbytes
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
+            loss = selector.choice_logits(rows, ids, lengths, dropout).sum()
+            loss = loss + selector.log_probs(rows, ids, spans, dropout).sum()
+        drawn = [g.get_state() for g in dropout.generators]
+        results.append((loss, torch.autograd.grad(loss, rows)[0], *drawn))
+        assert all(torch.equal(g.get_state(), one) for g, one in zip(dropout.generators, drawn, strict=True))
+        assert all(module.A is None for module in selector.modules.values())
+    assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
+    assert kept[1] < kept[0] / 3
 
 
 def test_other_architectures_and_missing_modules_are_refused(tmp_path):
