@@ -320,6 +320,11 @@ class RLHFConfig:
             raise UserError(
                 f"rlhf.workers is {self.workers}, but rlhf.backend local is one process; add --rlhf.backend ray"
             )
+        if self.recompute and self.engine == "deepspeed" and self.zero_stage == 3:
+            raise UserError(
+                "rlhf.recompute and rlhf.zero_stage 3 do not go together: a block that runs again does not find the "
+                "weights that ZeRO has let go; take --rlhf.zero-stage 2, or --rlhf.no-recompute"
+            )
         if self.batch_size % self.workers:
             raise UserError(
                 f"rlhf.batch_size is {self.batch_size}, which {self.workers} workers cannot share evenly; give a "
