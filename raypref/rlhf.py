@@ -36,6 +36,8 @@ class Options:
     """Only runs with these fields, such as seed=0 algorithm=fedvpa_gp."""
     preset: str = ""
     """A preset of the space, such as `paper`; overrides here come on top."""
+    card: str = ""
+    """Fit it to one card, `24gb` or `80gb`, for the papers' bases; overrides here come on top."""
     smoke: bool = False
     """Seconds instead of minutes: whether everything works, not how well."""
     track: bool = True
@@ -59,7 +61,9 @@ def command(argv: list[str]) -> int:
     if not argv or argv[0].startswith("-"):
         return listing("rlhf", argv)
     name, *rest = argv
-    base = load_space(name).configured(peek(rest, "--preset"), "--smoke" in rest)
+    base = load_space(name).configured(
+        peek(rest, "--preset"), "--smoke" in rest, peek(rest, "--card"), peek(rest, "--model.base")
+    )
     options = parse(Options, rest, f"python -m raypref.rlhf {name}", Options(base.dpo, base.rlhf))
     where = conditions(options.where)
     runs = []

@@ -27,6 +27,8 @@ class Options:
     config: Annotated[RunConfig, tyro.conf.arg(name="")]
     preset: str = ""
     """A preset of the space, such as `paper`; overrides here come on top. S2's `paper` needs --data.source."""
+    card: str = ""
+    """Fit it to one card, `24gb` or `80gb`, for the papers' bases; overrides here come on top."""
     smoke: bool = False
     """Seconds instead of minutes: whether everything works, not how well."""
     against: tuple[str, ...] = ()
@@ -47,7 +49,7 @@ def command(argv: list[str]) -> int:
         return listing("run", argv)
     name, *rest = argv
     space = load_space(name)
-    base = space.configured(peek(rest, "--preset"), "--smoke" in rest)
+    base = space.configured(peek(rest, "--preset"), "--smoke" in rest, peek(rest, "--card"), peek(rest, "--model.base"))
     options = parse(Options, rest, f"python -m raypref.run {name}", Options(base, against=space.against))
     space.check(options.config, options.preset, options.smoke)
     out = output_folder(options.out)

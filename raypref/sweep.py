@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from raypref.config import RunConfig, UserError, flatten, nearest, override, read_config, to_dict
+from raypref.config import RunConfig, UserError, flatten, nearest, override, read_config, registry, to_dict
 from raypref.config.spaces import Space, listing, load_space
 from raypref.experiment.tracked import Tracker, closing, mlflow_record, tracked, tracker
 from raypref.tools import checkpoint, console
@@ -47,6 +47,8 @@ class Options:
     config: Annotated[RunConfig, tyro.conf.arg(name="")]
     preset: str = ""
     """A preset of the space, such as `paper`; overrides here come on top. S2's `paper` needs --data.source."""
+    card: str = ""
+    """Fit it to one card, `24gb` or `80gb`, for the papers' bases; overrides here come on top."""
     smoke: bool = False
     """A few trials of seconds: whether everything works, not how well."""
     seeds: tuple[int, ...] = ()
@@ -99,7 +101,10 @@ def command(argv: list[str]) -> int:
         return listing("sweep", argv)
     name, *rest = argv
     space = load_space(name)
-    base = override(space.configured(peek(rest, "--preset"), "--smoke" in rest), {"clients.backend": "ray"})
+    base = override(
+        space.configured(peek(rest, "--preset"), "--smoke" in rest, peek(rest, "--card"), peek(rest, "--model.base")),
+        {"clients.backend": "ray"},
+    )
     options = parse(Options, rest, f"python -m raypref.sweep {name}", Options(base))
     space.check(options.config, options.preset, options.smoke)
     space = narrowed(space.under(options.preset), rest, options.config)
@@ -119,7 +124,7 @@ def command(argv: list[str]) -> int:
         raise UserError(f"tune_spaces/{name}.py ranks by {space.rank!r}{nearest(space.rank, BEST)}")
     folder = output_folder(options.out) / (f"{name}-smoke" if options.smoke else name)
     trials = plan(space, options, folder)
-    return dry_run(trials) if options.dry_run else sweep(name, space, options, trials, folder)
+    return dry_run(trials, options.card) if options.dry_run else sweep(name, space, options, trials, folder)
 
 
 def narrowed(space: Space, argv: Sequence[str], config: RunConfig) -> Space:
@@ -414,12 +419,13 @@ def finished(trials: Sequence[Trial], folder: Path) -> list[Trial]:
     return [trial for _, _, trial in sorted(done, key=lambda entry: entry[:2])]
 
 
-def dry_run(trials: Sequence[Trial]) -> int:
-    """Print what the trials would take, for `--dry-run`."""
+def dry_run(trials: Sequence[Trial], card: str = "") -> int:
+    """Print what the trials would take, for `--dry-run`; card: that they were fitted to."""
     import torch
 
     from raypref.clients import actors
-    from raypref.experiment import forecast
+    from raypref.config.spaces import usable_gib
+    from raypref.experiment import forecast, memory
 
     missing = [trial for trial in trials if not trial.finished]
     configurations = len({dataclasses.replace(trial.config, seed=0).key for trial in trials})
@@ -431,12 +437,14 @@ def dry_run(trials: Sequence[Trial]) -> int:
         return 0
     machine = {"CPU": float(os.cpu_count() or 1), "GPU": float(torch.cuda.device_count())}
     costs = forecast.Costs()
-    runs, requests = [], []
+    runs, requests, on_card = [], [], []
     for trial, inputs in prepared(missing):
         if not runs and (machine["GPU"] or not trial.config.clients.gpus_per_actor):
             costs = forecast.measure(inputs)
         runs.append(forecast.predict(inputs, costs))
         requests.append(actors.bundles(trial.config, len(inputs.sizes)))
+        if trial.config.clients.gpus_per_actor:
+            on_card.append((forecast.actor_memory(inputs, runs[-1]), trial.config))
 
     client_actors = [len(bundles) - 1 for bundles in requests]
     share = ", ".join(f"{n:g} {kind}" for kind, n in requests[0][-1].items())
@@ -455,8 +463,15 @@ def dry_run(trials: Sequence[Trial]) -> int:
         f"bytes: a round {span(round_up)} MB up and {span(round_down)} MB down, "
         f"a trial {span(up)} and {span(down)}, together {sum(up):,.1f} and {sum(down):,.1f}"
     )
+    size = usable_gib(card) if card else memory.here()
+    if on_card:
+        most, config = max(on_card, key=lambda entry: memory.on_a_card(entry[1]) * entry[0].total)
+        actor = f"GiB of its card that a client actor takes at most ({config.method})"
+        console.say(most.sentence(actor, memory.on_a_card(config), size))
+        if config.rlhf.gpus_per_worker and not registry.objective(config.objective).is_policy:
+            console.say(memory.policy_worker(config).sentence("GiB that stage 2 takes there", card=size))
     if costs == forecast.Costs():
-        console.say("hours and memory: not known, for there is no GPU here to time a step on")
+        console.say("hours and the machine's own memory: not known, for there is no GPU here to time a step on")
         return 0
     process, actor = costs.process / 1e9, costs.actor / 1e9
     memory = 2 * process + max(client_actors) * actor

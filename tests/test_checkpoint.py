@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 
 from raypref.algorithms.fedavg import FedAvg
 from raypref.clients.protocol import Usage
-from raypref.config import UserError, override, read_config
+from raypref.config import RunConfig, UserError, override, read_config, to_dict
 from raypref.evaluation.latent import Latent
 from raypref.experiment.tracked import tracked
 from raypref.storage.results import Store
@@ -105,6 +105,19 @@ def test_a_run_is_not_resumed_from_what_is_damaged(tiny, tmp_path, name):
         said = refused(lambda: Store(tmp_path, tiny).resume("digest"))
         assert said.endswith(f"; put a copy of it back, or remove {tmp_path} and make it again")
     assert said.startswith(f"{file} cannot be read (")
+
+
+def test_a_configuration_of_another_version(tmp_path):
+    """Fields that came later have their defaults; one that is gone, or has other values, is named with its file."""
+    tree = to_dict(RunConfig())
+    del tree["federation"]["dropout"], tree["lore"]
+    checkpoint.write_json(tmp_path / "config.json", tree)
+    assert read_config(tmp_path) == RunConfig() and read_config(tmp_path).key == RunConfig().key
+    for section, name, value in (("federation", "gone", 1), ("gone", "field", 1), ("data", "template", "gone")):
+        checkpoint.write_json(tmp_path / "config.json", tree | {section: {**tree.get(section, {}), name: value}})
+        said = refused(read_config, tmp_path)
+        assert said.startswith(f"{tmp_path / 'config.json'}: ") and f"{section}.{name}" in said
+        assert said.endswith("; it may be of another version of raypref")
 
 
 def test_what_a_reader_needs_must_be_there(tmp_path):

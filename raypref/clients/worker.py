@@ -64,6 +64,7 @@ class Worker:
         if self.device == "cuda" and not torch.cuda.is_available():
             raise UserError("clients.gpus_per_actor is above 0 but there is no GPU here; set it to 0 to train on CPUs")
         self.selector = load_selector(config.model, choice_ids, pad, self.device)
+        self.selector.recompute = config.clients.recompute
         self.reader = Reader(self.selector, clients, config.clients.eval_batch)
         objective = registry.objective(config.objective)
         self.layout = objective.layout(config)

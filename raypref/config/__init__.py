@@ -58,9 +58,14 @@ def from_dict(value: Mapping[str, Any]) -> RunConfig:
 
 
 def read_config(folder: Path) -> RunConfig:
-    """What a run or a policy was configured with, from its `config.json`. Raises `UserError` as
-    `raypref.tools.checkpoint.read_json` does."""
-    return from_dict(checkpoint.read_json(folder / "config.json", "algorithm", "data"))
+    """What a run or a policy was configured with, from its `config.json`. Fields that it lacks, as one of an earlier
+    version may, have their defaults. Raises `UserError` as `raypref.tools.checkpoint.read_json` does, and for fields
+    that there are no more."""
+    values = checkpoint.read_json(folder / "config.json", "algorithm", "data")
+    try:
+        return from_dict(values)
+    except UserError as error:
+        raise UserError(f"{folder / 'config.json'}: {error}; it may be of another version of raypref") from error
 
 
 def validate(config: RunConfig) -> None:

@@ -258,6 +258,9 @@ class ClientsConfig:
     restarts: int = setting(3, part="where", least=0)
     """Times that a run goes on by itself where an actor or a node is lost, from the last round that was saved: to the
     same bits. A trial of a sweep also starts again where its process is."""
+    recompute: bool = setting(False, part="where")
+    """Keep each block's input alone for the backward pass, which runs the block again: the same bits in a fraction of
+    the memory and a third more time."""
     eval_batch: int = setting(64, part="rounding", least=1)
     """Comparisons in one evaluation pass: as many as a CPU's cache holds (of the embedded base), more on a GPU."""
     pooled_workers: int = setting(1, part="rounding", neutral=1, least=1)
@@ -304,6 +307,8 @@ class RLHFConfig:
     """GPUs of such a process; above 0 the model runs on the GPU."""
     cpus_per_worker: float = setting(0.9, part="where", least=0)
     """CPU share of such a process."""
+    recompute: bool = setting(False, part="where")
+    """As `clients.recompute`, of the policy."""
     engine: Literal["torch", "deepspeed"] = setting("torch", part="where")
     """`deepspeed` needs `pip install raypref[deepspeed]`."""
     zero_stage: Literal[0, 1, 2, 3] = setting(2, part="where")
@@ -314,6 +319,11 @@ class RLHFConfig:
         if self.workers > 1 and self.backend == "local":
             raise UserError(
                 f"rlhf.workers is {self.workers}, but rlhf.backend local is one process; add --rlhf.backend ray"
+            )
+        if self.recompute and self.engine == "deepspeed" and self.zero_stage == 3:
+            raise UserError(
+                "rlhf.recompute and rlhf.zero_stage 3 do not go together: a block that runs again does not find the "
+                "weights that ZeRO has let go; take --rlhf.zero-stage 2, or --rlhf.no-recompute"
             )
         if self.batch_size % self.workers:
             raise UserError(

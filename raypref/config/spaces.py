@@ -60,12 +60,14 @@ class Space:
     rank: str = "accuracy"
     """Metric on the validation fold, at the last mark, that ranks trials; test numbers never do."""
 
-    def configured(self, preset: str = "", smoke: bool = False) -> RunConfig:
-        """The base under a preset. Raises `UserError` for an unknown one."""
+    def configured(self, preset: str = "", smoke: bool = False, card: str = "", model: str = "") -> RunConfig:
+        """The base under a preset, fitted to a card. model: in the place of the preset's `model.base`, where it is
+        given. Raises `UserError` for an unknown one."""
         if preset and preset not in self.presets:
             raise UserError(f"unknown preset {preset!r}{nearest(preset, self.presets)}")
         values = self.presets[preset] if preset else {}
         config = override(self.base, {key: value for key, value in values.items() if not isinstance(value, Needed)})
+        config = override(config, card_settings(card, model or config.model.base)) if card else config
         return override(config, self.smoke or _bases().SMOKE) if smoke else config
 
     def check(self, config: RunConfig, preset: str = "", smoke: bool = False) -> None:
@@ -170,6 +172,33 @@ def default_space(algorithm: str) -> Space:
     against = tuple(name for name in paper.against if name != algorithm)
     about = (method.__doc__ or method.title or algorithm).splitlines()[0]
     return dataclasses.replace(paper, about=about, base=base, against=against)
+
+
+def card_settings(card: str, model: str) -> dict[str, Any]:
+    """What makes a run with this base fit a card. Raises `UserError` where either is unknown."""
+    cards, name = _cards(), model.rstrip("/").rpartition("/")[2].lower()
+    usable_gib(card)
+    for base, settings in cards.CARDS[card].items():
+        if base.rpartition("/")[2].lower() == name:  # also of a copy in a folder of that name
+            return {**cards.ONE_ACTOR, **settings}
+    raise UserError(
+        f"--card {card} knows {', '.join(cards.CARDS[card])} and not model.base {model!r}; name one of them (--preset "
+        "paper does), or set clients.gpus-per-actor, stack, eval-batch and recompute yourself: sweep's --dry-run tells "
+        "the memory"
+    )
+
+
+def usable_gib(card: str) -> float:
+    """GiB that a card of this name has for a run. Raises `UserError` for an unknown one."""
+    usable = _cards().USABLE
+    if card not in usable:
+        raise UserError(f"unknown card {card!r}; there are: {', '.join(usable)}")
+    return float(usable[card])
+
+
+def _cards() -> Any:
+    """What fits on cards; late, as `_bases`."""
+    return importlib.import_module("tune_spaces._cards")
 
 
 def _bases() -> Any:

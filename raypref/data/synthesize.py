@@ -24,7 +24,7 @@ from raypref.config import DataConfig, UserError, nearest
 from raypref.data import sources
 from raypref.data.readers import READERS, explained, lines, suffix
 from raypref.data.rows import Losses, Unusable, columns_of, shortened
-from raypref.endpoints.client import Client, Estimate, Service, check, cost, estimate
+from raypref.endpoints.client import CUT, Client, Estimate, Service, check, cost, estimate
 from raypref.endpoints.retries import Again, Retries, address, ask_all
 from raypref.endpoints.store import Store
 from raypref.tools import console
@@ -77,7 +77,7 @@ class Synthesize(Service):
     limit: int = 0
     """Take the first prompts only; 0: all."""
     max_tokens: int = 256
-    """Most tokens of a response."""
+    """Most tokens of a response; of a model that reasons, after its --thinking."""
     temperature: float = 1.0
     concurrency: int = 8
     """Most requests in flight."""
@@ -124,6 +124,10 @@ def synthesize(args: Synthesize) -> int:
         console.warn(
             f"{len(failed):,} prompt{'s' * (len(failed) > 1)} failed ({listed}); type the same words again to retry"
         )
+        if cut := sum(CUT in why for why in failed.values()):
+            console.warn(
+                f"{cut:,} of them were cut inside the model's thoughts; a larger --thinking asks for them alone"
+            )
     return int(bool(failed))
 
 
@@ -192,7 +196,7 @@ def settings(args: Synthesize) -> dict[str, Any]:
     return {
         "model": args.model,
         "temperature": args.temperature,
-        "max_tokens": args.max_tokens,
+        "max_tokens": args.max_tokens,  # not --thinking: whoever was cut is asked again with more
         "axis": sorted(args.axis),
         "instructions": _hash(json.dumps([COMMON, wording])).hex()[:8],
     }

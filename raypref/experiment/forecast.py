@@ -9,7 +9,7 @@ import dataclasses
 import resource
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from raypref.algorithms.base import starts
 from raypref.algorithms.experts import ExpertsConfig
-from raypref.clients.half import Start
+from raypref.clients.half import ClientHalf, Start
 from raypref.clients.pool import Inputs, Pool
 from raypref.clients.protocol import Usage
 from raypref.clients.seen import parted
@@ -37,6 +37,7 @@ from raypref.clients.work import (
 )
 from raypref.clients.worker import EVALUATED, LocalTraining, Stretch, Worker
 from raypref.config import registry
+from raypref.experiment.memory import Live, Memory, Shape, client_actor
 from raypref.models.layout import Layout, Segment, initial_row
 from raypref.objectives.base import Objective
 from raypref.objectives.choice import metrics
@@ -75,6 +76,11 @@ class Forecast:
     """Of training and evaluation, actors side by side; without start-up, transfers and the server's own work."""
     state: int
     """Bytes of the algorithm's state, saved after every round."""
+    rows: int
+    """Bytes of the rows of the largest stack at its clients: as they came, as they are trained, their gradients, what a
+    step computes with, and whatever else of their width the algorithm has there."""
+    optimizer: int
+    """Bytes of AdamW's state for them."""
 
 
 class CountingClients(Pool):
@@ -83,6 +89,8 @@ class CountingClients(Pool):
     def __init__(self, inputs: Inputs, costs: Costs) -> None:
         super().__init__(inputs)
         self.data, self.costs, self.seconds = inputs.data, costs, 0.0
+        self.rows, self.optimizer = 0, 0
+        self._measured: set[tuple[bool, int]] = set()
         self.objective = Objective(self.config, None)  # which starts from a row of this layout and reads nothing
 
     def start(self) -> Tensor:
@@ -99,6 +107,7 @@ class CountingClients(Pool):
                 rows = torch.from_numpy(work.rows)
                 start = Start(work.clients, rows, work.message, work.kept, self.layout, steps, self.objective)
                 kept = self.half(self.config, start).keep()  # as untrained as the rows
+                self._weigh(n, lambda: self.half(self.config, dataclasses.replace(start, rows=rows.clone())))
                 seconds = n * steps * self.half.passes * self.costs.step
                 return worker, seconds, TrainedStack(work.rows, np.zeros(n), {}, statistics, kept)
             case Compose():
@@ -106,6 +115,7 @@ class CountingClients(Pool):
                 return worker, self._fitting(new, 1), np.zeros((len(work.clients), self.layout.width), np.float32)
             case TrainPooled():
                 n = len(work.clients)
+                self._weigh(n)
                 pooled = PooledStack(work.rows, work.moments, np.zeros(n))
                 return worker, n * (work.end - work.begin) * self.costs.step, pooled
             case Evaluate():
@@ -114,6 +124,7 @@ class CountingClients(Pool):
                 return worker, comparisons * self.costs.comparison, values
             case Personalize():
                 n, marks = len(work.clients), self.config.personalization.marks
+                self._weigh(n)
                 comparisons = len(marks) * sum(self._comparisons(work.clients, fold) for fold in EVALUATED)
                 seconds = n * marks[-1] * self.costs.step + comparisons * self.costs.comparison
                 if work.shared is not None and (sizes := len(self.half.context_marks(self.config))):
@@ -131,6 +142,30 @@ class CountingClients(Pool):
         self.seconds += max(busy)
         return [result for _, _, result in calls]
 
+    def _weigh(self, n: int, make: Callable[[], ClientHalf] | None = None) -> None:
+        """Take the bytes of one optimizer step of n clients, if it is the largest yet. make: the algorithm's half, in a
+        round; its rows may be wider than the layout."""
+        if (make is not None, n) in self._measured:
+            return
+        self._measured.add((make is not None, n))
+        with Live() as live:
+            half = make() if make else None
+            sent = half.start.rows if half else torch.empty(n, self.layout.width)
+            rows = sent.clone().requires_grad_()
+            read = half.model(rows, half.start.steps - 1) if half else rows
+            trained = [rows] if read.requires_grad and _reaches(read, rows) else []
+            del read
+            optimizer = torch.optim.AdamW([*trained] or [torch.zeros(0)])
+            for group in half.trained() if half else ():
+                optimizer.add_param_group(group)
+                trained += group["params"]
+            for tensor in trained:
+                tensor.grad = torch.zeros_like(tensor)
+            optimizer.step()
+            state = sum(t.nbytes for of in optimizer.state.values() for t in of.values() if t.dim())
+        if live.peak > self.rows + self.optimizer:
+            self.rows, self.optimizer = live.peak - state, state
+
     def _fitting(self, clients: np.ndarray, sizes: int) -> float:
         """Seconds in which these clients fit what is their own, to so many choices of pairs."""
         steps = len(clients) * sizes * self.half.fit_steps(self.config)
@@ -139,6 +174,11 @@ class CountingClients(Pool):
 
     def _comparisons(self, clients: Sequence[int] | np.ndarray, fold: str) -> int:
         return sum(2 * self.data.clients[c].fold(fold).pairs for c in clients)
+
+
+def _reaches(read: Tensor, rows: Tensor) -> bool:
+    """Whether what is read has a gradient with respect to the rows."""
+    return read is rows or torch.autograd.grad(read.sum(), rows, allow_unused=True)[0] is not None
 
 
 def check(inputs: Inputs) -> None:
@@ -173,8 +213,26 @@ def predict(inputs: Inputs, costs: Costs) -> Forecast:
         return a + sum((n - a) * (wide - r * side) // (r * side) for n, (_, wide) in zip(b, parts, strict=True))
 
     used = Usage(*map(at_width, *(dataclasses.astuple(each.used) for each in (one, *others))))
-    state = at_width(one.state, *(each.state for each in others))
-    return dataclasses.replace(one, width=layout.width, used=used, state=state)
+    state, rows, optimizer = (
+        at_width(*(getattr(each, name) for each in (one, *others))) for name in ("state", "rows", "optimizer")
+    )
+    return dataclasses.replace(one, width=layout.width, used=used, state=state, rows=rows, optimizer=optimizer)
+
+
+def actor_memory(inputs: Inputs, forecast: Forecast) -> Memory:
+    """What one client actor takes of its card, with the data's own lengths."""
+    config, clients = inputs.config, inputs.data.clients
+    placement = inputs.placement
+    folds = [client.fold(name) for client in clients for name in ("train", *EVALUATED)]
+    members = max((placement.members(w) for w in range(placement.workers)), key=len)
+    shape = Shape(
+        clients=min(placement.stack, len(members)),
+        batch=min(config.optim.batch_size, int(inputs.sizes.max())),
+        length=max(int(fold.lengths.max()) for fold in folds if len(fold.lengths)),
+        pairs=sum(clients[c].fold(name).pairs for c in members for name in ("train", *EVALUATED)),
+        largest=int(inputs.sizes.max()),
+    )
+    return client_actor(config, shape, forecast.rows, forecast.optimizer)
 
 
 def _narrow(inputs: Inputs, costs: Costs, layout: Layout) -> Forecast:
@@ -192,7 +250,7 @@ def _narrow(inputs: Inputs, costs: Costs, layout: Layout) -> Forecast:
         clients.personalize(stack, torch.zeros(len(stack), layout.width), shared)
     tensors, _ = checkpoint.take_apart(state)
     size = sum(t.nbytes for t in tensors.values())
-    return Forecast(layout.width, used.rounds, used, clients.seconds, size)
+    return Forecast(layout.width, used.rounds, used, clients.seconds, size, clients.rows, clients.optimizer)
 
 
 def measure(inputs: Inputs) -> Costs:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from raypref.config import UserError
-from raypref.endpoints.client import MODEL, PRICES, Answer, Client, Service, check, cost, estimate
+from raypref.endpoints.client import CUT, MODEL, PRICES, Answer, Client, Service, check, cost, estimate
 from raypref.endpoints.retries import Retries, address, ask_all
 from raypref.endpoints.store import Store
 from raypref.judges import win_rate
@@ -33,7 +33,7 @@ class Endpoint(Service):
     prompt: Variant | None = None
     """What an endpoint is asked about: both is S1 D.2; left out: the section's axis where it is helpful or harmless."""
     max_tokens: int = 8
-    """Most tokens of an answer, which should be one letter."""
+    """Most tokens of an answer, which should be one letter; of a model that reasons, after its --thinking."""
     threads: int = 8
     """Most requests in flight."""
     per_minute: float = 0.0
@@ -68,6 +68,7 @@ class Endpoint(Service):
             numbers = win_rate.summary(verdicts, [line.client for line in section], seed, f"{group} {unseen}")
             sections.append({"axis": group, "unseen": unseen, "prompt": wording[group, unseen], **numbers})
         settings = {"model": self.model, "url": asked.url, "temperature": TEMPERATURE, "max_tokens": self.max_tokens}
+        settings |= {"thinking": self.thinking} if self.thinking else {}
         unread = [answer.text for question, answer in asked.answers.items() if said[question] == "unparseable"]
         return {
             "judge": file_name(f"{self.model}-{self.prompt}" if self.prompt else self.model),
@@ -75,6 +76,7 @@ class Endpoint(Service):
             "sections": sections,
             "failed": len(asked.failed),
             "why": next(iter(asked.failed.values()), ""),
+            **({"cut": cut} if (cut := sum(CUT in why for why in asked.failed.values())) else {}),
             "unreadable": len(unread),
             "unread": next(iter(unread), ""),
             **spent(asked.calls, asked.cached, *asked.tokens, cost(*asked.tokens, self)),
@@ -113,7 +115,8 @@ def cache(folder: Path, write: bool = True) -> Store:
 
 
 def key(url: str, model: str, max_tokens: int, question: str) -> tuple[str]:
-    """What an answer depends on, as 32 hex digits."""
+    """What an answer depends on, as 32 hex digits. Not on the room for thoughts: one that had enough is the same with
+    more, and one that was cut is not kept."""
     depends = json.dumps([url, model, TEMPERATURE, max_tokens, question])
     return (hashlib.blake2b(depends.encode(), digest_size=16).hexdigest(),)
 

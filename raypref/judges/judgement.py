@@ -22,8 +22,8 @@ Judgement = dict[str, Any]
 those of `raypref.judges.win_rate.summary` (or `raypref.judges.reward.summary`), each with the `axis`, the clients' true
 group, and `unseen`; in a dry run there are none. `step` counts what it replaced: 0 for a judge's first. `calls` are
 questions that were asked now, `cached` those answered before; `tokens` and `cost` (USD) are of both, whenever they were
-paid. An endpoint's has also `failed`, questions without an answer (`why` one of them has none), and `unreadable`,
-answers that say nothing (`unread` is one)."""
+paid. An endpoint's has also `failed`, questions without an answer (`why` one of them has none, `cut` so many of them
+inside the model's thoughts), and `unreadable`, answers that say nothing (`unread` is one)."""
 
 
 class Judge(Protocol):
@@ -109,6 +109,8 @@ def remarks(judgement: Judgement) -> Iterable[str]:
             f"{failed:,} questions were not answered ({judgement['why']}) and count as unread; type the same words "
             "again to ask for them alone"
         )
+    if cut := judgement.get("cut", 0):
+        yield f"{cut:,} answers were cut inside the model's thoughts; a larger --thinking asks for them alone"
     if unread := judgement.get("unreadable", 0):
         yield (
             f"{unread:,} answers say neither A, B nor tie, such as {judgement['unread']!r}; the same words ask for "

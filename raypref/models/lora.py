@@ -5,7 +5,8 @@ Modules that read the same tensor (q, k, v; gate, up) share its mask, and their 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -32,6 +33,11 @@ class Dropout:
         """Of LEVELS."""
         return round(self.p * LEVELS)
 
+    @property
+    def scale(self) -> float:
+        """What is kept is worth, so that the mean stays."""
+        return LEVELS / (LEVELS - self.dropped)
+
     def __call__(self, x: Tensor) -> Tensor:
         """x [n * b, L, d] with elements left out at random; what is kept is not scaled up here."""
         n, (rows, length, width) = len(self.generators), x.shape
@@ -46,34 +52,43 @@ class Dropout:
         return x * kept.view_as(x)
 
 
+@dataclass(frozen=True)
+class Bound:
+    """The adapters of n clients for the modules of a group, while a pass goes through them."""
+
+    A: Tensor
+    """[n, modules * r, d_in], one module's below another's."""
+    B: Sequence[Tensor]
+    """Each module's [n, r, d_out]: the order in which products with it and, in the backward pass, with its transpose
+    are quick."""
+    dropout: Dropout | None
+
+
 class Together:
-    """Adapters whose modules read the same tensor."""
+    """The adapters of modules that read the same tensor."""
 
     def __init__(self) -> None:
         self.modules: list[StackedLoRA] = []
-        self.release()
+        self.bound: Bound | None = None
+        self.read: Tensor | None = None
+        """What the modules are reading in turn, and their first products of it that are still to be used."""
+        self.first: dict[StackedLoRA, Tensor] = {}
 
     def bind(self, adapters: Sequence[tuple[Tensor, Tensor]], dropout: Dropout | None) -> None:
-        """adapters: (A [n, r, d_in], B [n, d_out, r]) of each module. Frozen parts alone are computed once released."""
+        """adapters: (A [n, r, d_in], B [n, d_out, r]) of each module."""
         dtype = self.modules[0].linear.weight.dtype
-        self.A = torch.cat([A for A, _ in adapters], dim=1).to(dtype)
-        self.dropout, self.read, self.first = dropout, None, {}
-        scale = 1.0 if dropout is None else LEVELS / (LEVELS - dropout.dropped)
-        for module, (_, B) in zip(self.modules, adapters, strict=True):
-            # In the order in which products with B and with its transpose, in the backward pass, are quick.
-            module.B, module.factor = B.mT.contiguous().to(dtype), module.scale * scale
+        A = torch.cat([A for A, _ in adapters], dim=1).to(dtype)
+        self.bound = Bound(A, [B.mT.contiguous().to(dtype) for _, B in adapters], dropout)
 
     def release(self) -> None:
-        self.A = self.dropout = self.read = None
-        self.first: dict[StackedLoRA, Tensor] = {}
-        for module in self.modules:
-            module.B = None
+        """From now on the modules compute their frozen parts alone."""
+        self.bound, self.read, self.first = None, None, {}
 
-    def product(self, module: StackedLoRA, x: Tensor) -> Tensor:
+    def product(self, module: StackedLoRA, x: Tensor, bound: Bound) -> Tensor:
         """[n * b, L, d_in] -> A_i x of this module [n, b * L, r]; those of the others wait for them to read `x`."""
         if x is not self.read or module not in self.first:
-            h = x if self.dropout is None else self.dropout(x)
-            parts = torch.bmm(h.view(len(self.A), -1, x.shape[-1]), self.A.mT).chunk(len(self.modules), dim=-1)
+            h = x if bound.dropout is None else bound.dropout(x)
+            parts = torch.bmm(h.view(len(bound.A), -1, x.shape[-1]), bound.A.mT).chunk(len(self.modules), dim=-1)
             self.read, self.first = x, dict(zip(self.modules, parts, strict=True))
         part = self.first.pop(module)
         if not self.first:
@@ -86,15 +101,41 @@ class StackedLoRA(nn.Module):
 
     def __init__(self, linear: nn.Linear, scale: float, together: Together) -> None:
         super().__init__()
-        self.linear, self.scale, self.factor, self.together = linear, scale, scale, together
-        self.B: Tensor | None = None
+        self.linear, self.scale, self.together, self.place = linear, scale, together, len(together.modules)
         together.modules.append(self)
 
     def forward(self, x: Tensor) -> Tensor:
         """x [n * b, L, d_in] -> [n * b, L, d_out], rows i * b to (i + 1) * b through adapter i."""
         y: Tensor = self.linear(x)
-        if self.B is None:
+        if (bound := self.together.bound) is None:
             return y
-        first = self.together.product(self, x)
-        stacked = y.view(len(self.B), -1, y.shape[-1])
-        return torch.baddbmm(stacked, first, self.B, alpha=self.factor).view_as(y)
+        first, B = self.together.product(self, x, bound), bound.B[self.place]
+        scale = self.scale * (bound.dropout.scale if bound.dropout else 1.0)
+        return torch.baddbmm(y.view(len(B), -1, y.shape[-1]), first, B, alpha=scale).view_as(y)
+
+
+def as_bound(groups: Sequence[Together]) -> contextlib.AbstractContextManager[None]:
+    """While inside, the adapters of these groups and their dropout's generators are what they are at this call."""
+    dropouts = [group.bound.dropout for group in groups if group.bound and group.bound.dropout]
+    generators = list({id(g): g for dropout in dropouts for g in dropout.generators}.values())
+
+    def state() -> tuple[list[Bound | None], list[Tensor]]:
+        return [group.bound for group in groups], [g.get_state() for g in generators]
+
+    def take(bound: list[Bound | None], states: list[Tensor]) -> None:
+        for group, value in zip(groups, bound, strict=True):
+            group.release()
+            group.bound = value
+        for generator, drawn in zip(generators, states, strict=True):
+            generator.set_state(drawn)
+
+    @contextlib.contextmanager
+    def inside(then: tuple[list[Bound | None], list[Tensor]]) -> Iterator[None]:
+        now = state()
+        take(*then)
+        try:
+            yield
+        finally:
+            take(*now)
+
+    return inside(state())

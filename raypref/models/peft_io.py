@@ -130,7 +130,10 @@ def import_peft(folder: Path, layout: Layout, config: ModelConfig) -> Tensor:
             if (folder / file).exists():
                 tensors |= load_file(folder / file)
     except (OSError, ValueError, SafetensorError) as error:
-        raise UserError(f"no PEFT adapter in {folder}: {str(error).splitlines()[0]}") from error
+        why = str(error).splitlines()[0]
+        if (folder / "adapter_model.bin").exists():
+            why = "adapter_model.bin is a pickle, which could run anything; save it by save_pretrained as safetensors"
+        raise UserError(f"no PEFT adapter in {folder}: {why}") from error
     try:
         row = layout.join(tensors)
     except ValueError as error:

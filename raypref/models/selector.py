@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from raypref.config import ModelConfig, UserError
 from raypref.data.readers import KINDS, LFS
 from raypref.models.block import block_at
 from raypref.models.layout import Layout, lora_layout
-from raypref.models.lora import TOGETHER, Dropout, StackedLoRA, Together
+from raypref.models.lora import TOGETHER, Dropout, StackedLoRA, Together, as_bound
 
 LOGITS = 1 << 28
 """Most logits over the whole vocabulary in memory at once: 1 GiB. A large vocabulary has as many in 1,800 tokens."""
@@ -49,7 +50,10 @@ class Selector:
             setattr(parent, child, wrapped)
         self.at: Tensor | None = None
         """[N, P] the positions of each sequence at which a pass under way is read; None: all."""
-        self._read_last_block_at()
+        self.recompute = False
+        """Whether each block keeps its input alone and is run again in the backward pass."""
+        for block in self.model.model.layers:
+            block.forward = self._forward_of(block)
         sizes = ((name, m.linear.in_features, m.linear.out_features) for name, m in self.modules.items())
         self.layout: Layout = lora_layout(sizes, config.lora_r)
 
@@ -66,27 +70,35 @@ class Selector:
             for group in self.groups.values():
                 group.release()
 
-    def _read_last_block_at(self) -> None:
-        """Have the last block compute what is read alone."""
-        block = self.model.model.layers[-1]
-        whole = block.forward
-
-        def forward(hidden: Tensor, *args: Any, **rest: Any) -> Tensor:
-            if self.at is None:
-                return whole(hidden, *args, **rest)  # type: ignore[no-any-return]
-            return block_at(block, hidden, self.at, rest["position_embeddings"])
-
-        block.forward = forward
-
     @contextlib.contextmanager
     def eager(self) -> Iterator[None]:
         """While inside, attention is computed step by step: fused attention has no forward-mode derivative."""
-        fused = self.model.config._attn_implementation
+        fused, recompute = self.model.config._attn_implementation, self.recompute
         self.model.set_attn_implementation("eager")
+        self.recompute = False
         try:
             yield
         finally:
+            self.recompute = recompute
             self.model.set_attn_implementation(fused)
+
+    def _forward_of(self, block: nn.Module) -> Callable[..., Tensor]:
+        """What a block computes in a pass of ours: the last one only what is read; and where `recompute` is on, it
+        keeps nothing else for the backward pass than its input, where it runs again with the adapters and dropout masks
+        that it had, to the same bits."""
+        whole, last = block.forward, block is self.model.model.layers[-1]
+        groups = list({m.together: None for m in block.modules() if isinstance(m, StackedLoRA)})
+
+        def forward(hidden: Tensor, **rest: Any) -> Tensor:
+            compute = partial(whole, **rest)
+            if last and self.at is not None:
+                compute = partial(block_at, block, at=self.at, rotary=rest["position_embeddings"])
+            if self.recompute and torch.is_grad_enabled():
+                again = partial(checkpoint, compute, use_reentrant=False, preserve_rng_state=False)
+                return again(hidden, context_fn=lambda: (contextlib.nullcontext(), as_bound(groups)))
+            return compute(hidden)
+
+        return forward
 
     def choice_logits(self, rows: Tensor, ids: Tensor, lengths: Tensor, dropout: Dropout | None = None) -> Tensor:
         """The two choice logits at each comparison's last token.
@@ -137,17 +149,21 @@ class Selector:
         targets, limits = ids[:, :, 1:].flatten(0, 1), spans.flatten(0, 1)
         at = torch.arange(1, ids.shape[-1], device=ids.device)
         inside = (at >= limits[:, :1]) & (at < limits[:, 1:])
-        most = max(1, LOGITS // int(self.model.config.vocab_size))
-        parts = list(zip(hidden[inside].split(most), targets[inside].split(most), strict=True))
-        if len(parts) == 1:
-            log_probs = self._token_log_probs(*parts[0])
-        else:  # each part's logits are made again in the backward pass
-            log_probs = torch.cat([checkpoint(self._token_log_probs, *part, use_reentrant=False) for part in parts])
+        log_probs = self.token_log_probs(hidden[inside], targets[inside])
         sums = log_probs.new_zeros(len(limits)).index_add(0, inside.nonzero()[:, 0], log_probs)
         return sums.view(ids.shape[:2])
 
+    def token_log_probs(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """[T, H], [T] -> [T] each target's log-probability, with the logits of at most `LOGITS` in memory at once."""
+        most = max(1, LOGITS // int(self.model.config.vocab_size))
+        parts = list(zip(hidden.split(most), targets.split(most), strict=True))
+        if len(parts) == 1:
+            return self._token_log_probs(*parts[0])
+        # Each part's logits are made again in the backward pass.
+        return torch.cat([checkpoint(self._token_log_probs, *part, use_reentrant=False) for part in parts])
+
     def _token_log_probs(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """[T, H], [T] -> [T] each target's log-probability."""
+        """The same of one part."""
         return torch.log_softmax(self.full_head(hidden), dim=-1).gather(-1, targets[:, None])[:, 0]
 
     def full_head(self, hidden: Tensor) -> Tensor:
@@ -245,7 +261,9 @@ def load_selector(config: ModelConfig, choice_ids: tuple[int, ...], pad: int, de
 
     load_architecture(config.base)
     with _loading("cannot load", config.base):
-        model = AutoModelForCausalLM.from_pretrained(base_path(config.base), dtype=getattr(torch, config.dtype))
+        model = AutoModelForCausalLM.from_pretrained(  # no pickles, which could run anything
+            base_path(config.base), dtype=getattr(torch, config.dtype), use_safetensors=True
+        )
     return Selector(model, choice_ids, pad, config, device)
 
 
@@ -275,5 +293,10 @@ def _loading(what: str, base: str) -> Iterator[None]:
         for path in Path(base_path(base)).glob("*"):
             if path.is_file() and path.stat().st_size < 1000 and path.read_bytes().startswith(LFS):
                 raise UserError(f"{what} model.base={base!r}: {path.name} {KINDS[LFS]}") from error
+        if isinstance(error, OSError) and next(Path(base_path(base)).glob("pytorch_model*.bin"), None):
+            raise UserError(
+                f"{what} model.base={base!r}: its weights are a pickle, which could run anything; save them as "
+                "safetensors (save_pretrained)"
+            ) from error
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         raise UserError(f"{what} model.base={base!r}: {reason}; give a local folder or a hub id") from error

@@ -205,6 +205,12 @@ class Objective:
         each is read once for all runs (`raypref.models.features`), before clients start."""
         yield from ()
 
+    @classmethod
+    def kept_bytes(cls, config: RunConfig, pairs: int, context: int) -> int:
+        """What a worker's device holds beside rows and a pass through the base, for forecasts: of what the frozen base
+        says of so many pairs, and of `context` pairs that a step looks at beside its batch."""
+        return 0
+
     # --- at the clients ---
 
     def sequences(self, comparisons: np.ndarray) -> np.ndarray:

@@ -84,6 +84,14 @@ class Reward(Objective):
             for fold in folds:
                 yield from sequences_of(fold)
 
+    @classmethod
+    def kept_bytes(cls, config: RunConfig, pairs: int, context: int) -> int:
+        from raypref.models.selector import load_architecture
+
+        if config.of(RewardConfig).features != "frozen":
+            return 0
+        return pairs * 4 * 2 * 2 * int(load_architecture(config.model.base).hidden_size)  # with a copy as it grows
+
     def sequences(self, comparisons: np.ndarray) -> np.ndarray:
         """Both responses of each pair, whichever order was drawn."""
         pairs = comparisons // 2

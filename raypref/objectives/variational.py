@@ -406,6 +406,19 @@ class Variational(Objective):
             if options.logits and not options.lora:
                 yield from sequences_of(fold)
 
+    @classmethod
+    def kept_bytes(cls, config: RunConfig, pairs: int, context: int) -> int:
+        from raypref.models.selector import load_architecture
+
+        options, H = config.of(VariationalConfig), int(load_architecture(config.model.base).hidden_size)
+        if options.adapted:
+            return 0
+        # A table of both responses, and its copy as it grows; else states and logits of either order.
+        states = pairs * 4 * (2 * 2 * H if cls.looks_up(config) else 2 * (2 * H + 2))
+        if options.form == "printed":
+            return states
+        return states + min(context, options.context or context) * 2 * 4 * (2 * H + 8 * options.features)
+
     def _looked_up(self, data: EncodedFold) -> States:
         """Of the frozen base, each response and comparison read once for all runs."""
         at = self.features.places(responses_apart(data, range(2 * data.pairs))).reshape(-1, 2)

@@ -33,8 +33,9 @@ def run(task: Task, folder: Path, record: Record) -> None:
     """
     r, folder = task.config.rlhf, folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    # A worker reads its device where clients have theirs.
-    config = override(task.config, {"clients.gpus_per_actor": r.gpus_per_worker})
+    # A worker reads where it runs, and how, where clients have theirs.
+    where = {"clients.gpus_per_actor": r.gpus_per_worker, "clients.recompute": r.recompute}
+    config = override(task.config, where)
     task = dataclasses.replace(task, config=config)
     if r.backend == "ray":
         by_ray_train(task, folder, record)

@@ -154,3 +154,23 @@ def test_small_steps_move_float32_adapters_under_a_bfloat16_base(tiny):
     assert pool.worker.selector.model.dtype == torch.bfloat16
     assert 1e-5 < float(moved.abs().max()) < 3.1e-5  # three AdamW steps of at most 1e-5 each
     assert float((moved != 0).float().mean()) > 0.5
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"algorithm": "ditto"},
+        {"algorithm": "feddpo", "objective": "dpo"},
+        {"algorithm": "fedvpa_gp", "objective": "variational", "variational.lora": True},
+    ],
+)
+def test_a_run_whose_blocks_run_again_backwards_has_the_same_bits(tiny, values):
+    """Two passes with the same dropout; log-probabilities; a latent beside the adapter. It is no other run."""
+    rows = []
+    for recompute in (False, True):
+        config = override(tiny, {**values, "clients.recompute": recompute, "federation.rounds": 2})
+        pool = InProcess(experiment.prepare(config))
+        start = pool.start()
+        rows.append((pool.train([0, 1, 2], start, 0).rows, config.key))
+        assert not torch.equal(rows[-1][0][0], start)
+    assert torch.equal(rows[0][0], rows[1][0]) and rows[0][1] == rows[1][1]

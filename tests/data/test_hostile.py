@@ -45,7 +45,7 @@ READ = {
     "right to left, combining and joined characters": (
         "a.jsonl", lines(changed(chosen="שלום \u202eabc\u202c e\u0301 👩\u200d👩\u200d👧 \u200b")), {},
     ),
-    "a text of 20 MB": ("a.jsonl", lines(changed(chosen="word " * 4_000_000)), {}),
+    "a line of 50 MB": ("a.jsonl", lines(changed(chosen="word " * 10_000_000)), {}),
     "NUL as an escape": ("a.jsonl", lines(changed(chosen="a\u0000b")), {}),
     "a null": ("a.jsonl", lines(changed(chosen=None)), {"a response is missing or empty": 1}),
     "white space for text": ("a.jsonl", lines(changed(prompt=" \n ")), {"the prompt is missing or empty": 1}),
@@ -55,6 +55,16 @@ READ = {
     "half a character": ("a.jsonl", json.dumps(changed(chosen="x\ud800")), {"half a character": 1}),
     "a list of objects": ("a.json", json.dumps(ROWS), {}),
     "JSON's NaN": ("a.jsonl", lines(changed(score=float("nan"))), {}),
+    "ids that differ by white space alone": (
+        "a.jsonl", lines([ROWS[0] | {"client_id": "ann "}, ROWS[1] | {"client_id": "\u00a0ann"}, *ROWS[2:]]), {},
+    ),
+    "ids of several types": (
+        "a.jsonl", lines([ROWS[0] | {"client_id": ""}, ROWS[1] | {"client_id": []}, *ROWS[2:]]), {"no client id": 2},
+    ),
+    "an object for text": ("a.jsonl", lines(changed(prompt={"a": 1})), {"prompt": 1}),
+    "a mark at the start of CSV": ("a.csv", csv(ROWS).encode("utf-8-sig"), {}),
+    "carriage returns in CSV": ("a.csv", csv(ROWS).replace("\n", "\r\n"), {}),
+    "empty cells in CSV": ("a.csv", csv(changed(chosen=None)), {"a response is missing or empty": 1}),
     "commas and quotes in CSV": ("a.csv", csv(changed(chosen='a, "b"\nc')), {}),
 }  # fmt: skip
 
@@ -109,6 +119,13 @@ def test_ten_thousand_rows_of_one_person(tmp_path):
     (tmp_path / "a.jsonl").write_text(lines(rows))
     (client,) = load(DataConfig(source=str(tmp_path / "a.jsonl")), 0).clients
     assert len(client.train) + len(client.validation) + len(client.test) == 10_000
+
+
+def test_a_row_that_stands_there_twice_counts_once_and_that_is_said(tmp_path):
+    (tmp_path / "a.jsonl").write_text(lines([*ROWS, *ROWS[:3]]))
+    federation = load(DataConfig(source=str(tmp_path / "a.jsonl")), 0)
+    assert sum(len(c.train) + len(c.validation) + len(c.test) for c in federation.clients) == 40
+    assert "rows that repeat one of the same client, kept once: 3" in federation.notes
 
 
 def test_ids_that_differ_by_case_alone_are_two_people_and_that_is_said(tmp_path):

@@ -275,6 +275,23 @@ def test_no_pair_holds_what_a_model_thought(server, tmp_path, prompts, capsys):
     assert all([pair["first"], pair["second"]] == [f"{p}: {pair['prompt']}" for p in pair["poles"]] for pair in rows)
 
 
+def test_who_was_cut_in_a_thought_is_asked_again_with_more_room(server, tmp_path, prompts, capsys):
+    """The room for thoughts is no setting of the journal: what came with less is as good."""
+
+    def thinking(task, n):
+        if task[0] == prompts[0] and server.bodies[-1]["max_tokens"] < 256 + 900:
+            return 200, {}, completion("Okay, the user wants", "length")  # no mark: the template has opened the block
+        return 200, {}, completion(f"hm</think>{AXES[task[1]][task[2]]}: {task[0]}")
+
+    server.fault = thinking
+    assert main(words(tmp_path, "--limit", "3", "--thinking", "100")) == 1
+    assert "1 of them were cut inside the model's thoughts; a larger --thinking" in capsys.readouterr().err
+    assert [pair["prompt"] for pair in pairs(tmp_path)] == prompts[1:3]
+    server.asked.clear()
+    assert main(words(tmp_path, "--limit", "3", "--thinking", "900")) == 0
+    assert {task[0] for task in server.asked} == {prompts[0]} and len(pairs(tmp_path)) == 3
+
+
 def test_a_journal_of_an_earlier_version_goes_on_and_loses_its_thoughts(server, tmp_path, prompts, capsys):
     assert main(words(tmp_path, "--limit", "3")) == 0
     path = tmp_path / "pairs.jsonl.journal"

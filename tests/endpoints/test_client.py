@@ -9,6 +9,7 @@ import pytest
 from raypref.config import UserError
 from raypref.endpoints.client import Answer, Client, Service, text_of
 from raypref.endpoints.retries import Again, Refused, address
+from raypref.judges.prompts import fill
 from tests.judges.server import refusal, serving
 
 THOUGHT = {"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}
@@ -48,6 +49,20 @@ def says(content, finish="stop", **message) -> dict:
         ("A <think>but perhaps", "A"),
         ([{"type": "text", "text": "<think>x</think>A"}], "A"),
         ("I think: 1 < 2", "I think: 1 < 2"),
+        ("<thinking>A?</thinking>B", "B"),
+        ("<thought>\nA?\n</thought>\n\nB", "B"),
+        ("<seed:think>A?<seed:cot_budget_reflect>x</seed:cot_budget_reflect></seed:think>B", "B"),
+        ("[THINK]A?[/THINK]B", "B"),
+        ("◁think▷A?◁/think▷B", "B"),
+        ("<|START_THINKING|>A?<|END_THINKING|><|START_RESPONSE|>B<|END_RESPONSE|>", "B"),
+        ("<|begin_of_thought|>A?<|end_of_thought|>\n<|begin_of_solution|>B<|end_of_solution|>", "B"),
+        ("<|channel|>analysis<|message|>A?<|end|><|start|>assistant<|channel|>final<|message|>B<|return|>", "B"),
+        ("<|channel|>analysis<|message|>A is better", ""),
+        ("analysisA is kind.assistantfinalB", "B"),
+        ("<think>A?</think><answer> B </answer>", "B"),
+        ("<reasoning>one</reasoning>[THINK]two", ""),
+        ("Write <answer> around it.", "Write <answer> around it."),
+        ("analysis of both: A", "analysis of both: A"),
     ],
 )
 def test_what_a_message_says(content, text):
@@ -70,6 +85,56 @@ def test_an_answer_and_what_it_took(server):
 def test_a_model_that_thinks_until_it_is_cut_has_said_nothing(server, content):
     with pytest.raises(Refused, match=r"^--max-tokens 8 went by before a word of an answer, .*; raise it$"):
         ask(server, says(content, "length", reasoning_content="Okay, let's see. The"))
+
+
+@pytest.mark.parametrize(
+    ("content", "apart", "text"),
+    [
+        ("<think>B is</think>A: it is sh", {}, "A: it is sh"),  # cut behind its thoughts
+        ("A: it is sh", {"reasoning_content": "B is"}, "A: it is sh"),
+        ("A: it is sh", {"reasoning": "B is"}, "A: it is sh"),
+        ("A", {}, None),  # no mark at all: the template has opened the block
+        ("Okay. The better one is A", {}, None),
+        ("<think>one</think>A<think>no: B", {}, None),
+        ("", {"thinking": "A"}, None),
+    ],
+)
+def test_what_is_cut_inside_a_thought_is_never_an_answer(server, content, apart, text):
+    """The room for thoughts comes on top of the answer's, and a model known to reason has said nothing before it shows
+    that its thoughts have ended."""
+    body = json.dumps(says(content, "length", **apart)).encode()
+    server.fault = lambda question, n: (200, {}, body)
+    client = Client(*address(), Service(thinking=500), 8, 0.0)
+    if text is None:
+        with pytest.raises(Refused, match=r"^--max-tokens 8 went by .* and --thinking 500, then; raise it$"):
+            client.ask([{"role": "user", "content": "q"}])
+    else:
+        assert client.ask([{"role": "user", "content": "q"}]).text == text
+    assert [body["max_tokens"] for body in server.bodies] == [508]
+
+
+def test_a_model_that_refuses_a_field_is_asked_without_it_from_then_on(server, capsys):
+    """As OpenAI's reasoning models do with `max_tokens` and `temperature`."""
+
+    def refuses(question, n):
+        for field in ("max_tokens", "temperature"):
+            if field in server.bodies[-1]:
+                error = {"message": f"Unsupported: {field}", "code": "unsupported_parameter", "param": field}
+                return 400, {}, json.dumps({"error": error}).encode()
+
+    server.fault = refuses
+    server.judge = lambda *parts: "A"
+    client = Client(*address(), Service(model="o", thinking=500), 8, 0.0)
+    question = [{"role": "user", "content": fill("both", "p", "yes", "no")}]
+    assert [client.ask(question).text for _ in range(2)] == ["A", "A"]
+    sent = [{k: body[k] for k in body if k not in ("model", "messages")} for body in server.bodies]
+    assert sent == [
+        {"max_tokens": 508, "temperature": 0.0},
+        {"max_completion_tokens": 508, "temperature": 0.0},
+        {"max_completion_tokens": 508},
+        {"max_completion_tokens": 508},
+    ]
+    assert capsys.readouterr().err.count("o takes no temperature 0; it is asked at its own") == 1
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,9 @@ from raypref.endpoints import retries
 from raypref.endpoints.client import Answer, estimate
 from raypref.judges import endpoint
 from raypref.judges.endpoint import Endpoint, ask, cache
+from raypref.judges.judgement import remarks
 from raypref.judges.prompts import fill
+from raypref.judges.responses import Response
 from tests.judges.server import completion, refusal, serving
 
 QUESTIONS = [fill("both", f"prompt {i}", "yes", "no") for i in range(4)]
@@ -174,6 +176,28 @@ def test_what_is_no_answer_is_never_kept(server, options, answer, why):
     assert ask(QUESTIONS, options).answers == dict.fromkeys(QUESTIONS, Answer("A", "stop", 100, 1))
 
 
+def test_thoughts_have_a_budget_and_what_it_cut_is_counted_and_asked_for_alone(server, options):
+    """Two of four comparisons are cut in a thought, of which one looks like a verdict."""
+    thinks = replace(options, thinking=100)
+    lines = {("", False): [Response(f"p {i}", f"c{i}", "", False, "yes", "no") for i in range(4)]}
+
+    def fault(question, n):
+        if "p 0" in question or "p 1" in question:
+            return answering("A" if "p 0" in question else "<think>A is better", "length")
+        return answering("<think>hm</think>A")
+
+    server.fault = fault
+    first = thinks.judge(options.cache, lines, 0)
+    assert {body["max_tokens"] for body in server.bodies} == {8 + 100}
+    assert (first["calls"], first["failed"], first["cut"]) == (8, 4, 4) and first["settings"]["thinking"] == 100
+    assert first["sections"][0]["left_out"] == 2 and first["sections"][0]["ties"] == 2  # A in both orders
+    assert "4 answers were cut inside the model's thoughts; a larger --thinking" in " ".join(remarks(first))
+    server.fault = lambda question, n: answering("<think>hm, hm</think>A")
+    second = replace(thinks, thinking=1000).judge(options.cache, lines, 0)
+    assert (second["calls"], second["cached"], second["failed"]) == (4, 4, 0) and "cut" not in second
+    assert [body["max_tokens"] for body in server.bodies[-4:]] == [1008] * 4
+
+
 def test_answers_that_an_earlier_version_kept_are_not_paid_for_again(server, options):
     keys = [endpoint.key(server.url, options.model, options.max_tokens, question)[0] for question in QUESTIONS]
     texts = ["A", "<think>hm</think>A", [{"type": "text", "text": "A"}], "A"]
@@ -250,6 +274,7 @@ def test_the_estimate_in_numbers():
     most = estimate([400, 400], 8, Endpoint())
     assert (most.tokens_in, most.tokens_out) == (224.0, 16)
     assert most.dollars == pytest.approx((224 * 0.15 + 16 * 0.60) / 1e6)
+    assert estimate([400, 400], 8, Endpoint(thinking=1000)).tokens_out == 2 * 1008
 
 
 def test_a_dry_run_tells_and_asks_nothing(server, options, capsys, monkeypatch):
@@ -286,7 +311,7 @@ def test_openai_itself_needs_a_key(options, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "field", ["max_tokens", "threads", "attempts", "timeout", "per_minute", "max_cost", "price_in"]
+    "field", ["max_tokens", "thinking", "threads", "attempts", "timeout", "per_minute", "max_cost", "price_in"]
 )
 def test_options_that_make_no_sense(options, field):
     for number in (-1, float("nan")):

@@ -173,6 +173,14 @@ def test_a_cut_file_is_refused(selector, adapter, kept):
     assert "\n" not in str(error.value)
 
 
+def test_an_adapter_as_a_pickle_is_refused(selector, adapter):
+    file = adapter() / "adapter_model.safetensors"
+    torch.save(load_file(file), file.with_suffix(".bin"))
+    file.unlink()
+    with pytest.raises(UserError, match=r"adapter_model\.bin is a pickle, which could run anything; save it"):
+        import_peft(file.parent, selector.layout, CONFIG)
+
+
 def test_a_tensor_under_a_name_that_peft_does_not_read_is_refused(selector, adapter):
     file = adapter() / "adapter_model.safetensors"
     save_file({k.removeprefix("base_model.model."): t for k, t in load_file(file).items()}, file)

@@ -1,5 +1,7 @@
 """The stacked selector against PEFT, against the full logits and against one client at a time."""
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -7,10 +9,11 @@ from peft import PeftConfig
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from raypref.config import ModelConfig, RunConfig, UserError, override
+from raypref.models.embedded import PATH
 from raypref.models.identity import base_identity
 from raypref.models.layout import initial_row
 from raypref.models.peft_io import export_peft, import_peft
-from raypref.models.selector import ARCHITECTURES, Selector, check_tokens, load_selector, load_tokenizer
+from raypref.models.selector import ARCHITECTURES, Dropout, Selector, check_tokens, load_selector, load_tokenizer
 from raypref.objectives.base import row_layout
 
 SMALL = {
@@ -200,6 +203,32 @@ def test_stacked_gradients_are_each_clients_own():
         assert float((stacked[i] - alone[0]).abs().max()) <= 1e-6 * max(1.0, float(alone.abs().max()))
 
 
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_blocks_that_run_again_backwards_give_the_same_bits_and_keep_less(architecture):
+    """With two clients' dropout, which the second run must draw again and leave where the first had left it."""
+    selector = Selector(make_base(architecture), CHOICES, 0, CONFIG, "cpu")
+    rows, (ids, lengths) = random_rows(selector, 2).requires_grad_(), random_batch(2, 3, 12)
+    spans = torch.stack([lengths // 2, lengths], dim=-1)
+    results, kept = [], []
+    for selector.recompute in (False, True):
+        dropout = Dropout(0.3, [torch.Generator().manual_seed(i) for i in (3, 4)], [(3, 12), (3, 12)])
+        kept.append(0)
+
+        def keep(tensor):
+            kept[-1] += tensor.nbytes
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
+            loss = selector.choice_logits(rows, ids, lengths, dropout).sum()
+            loss = loss + selector.log_probs(rows, ids, spans, dropout).sum()
+        drawn = [g.get_state() for g in dropout.generators]
+        results.append((loss, torch.autograd.grad(loss, rows)[0], *drawn))
+        assert all(torch.equal(g.get_state(), one) for g, one in zip(dropout.generators, drawn, strict=True))
+        assert all(group.bound is None for group in selector.groups.values())
+    assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
+    assert kept[1] < kept[0] / 3
+
+
 def test_other_architectures_and_missing_modules_are_refused(tmp_path):
     AutoConfig.for_model("gpt2").save_pretrained(tmp_path)
     with pytest.raises(UserError, match="'gpt2' model; supported are qwen2, llama, gemma, gemma2"):
@@ -238,6 +267,21 @@ def test_whatever_a_library_raises_on_loading_is_one_line(tmp_path, monkeypatch,
     (tmp_path / "tokenizer.json").write_text('{"model": {"type": "Newer"}}')
     with pytest.raises(UserError, match=r"no tokenizer for model\.base"):
         load_tokenizer(str(tmp_path))
+
+
+@pytest.mark.parametrize("harmful", [True, False])
+def test_a_base_that_is_a_pickle_is_refused_and_not_run(tmp_path, harmful):
+    class Harmful:
+        def __reduce__(self):
+            return (tmp_path / "harm").touch, ()
+
+    folder = shutil.copytree(
+        PATH, tmp_path / "base", ignore=shutil.ignore_patterns("*.py", "__pycache__", "*.safetens*")
+    )
+    torch.save({"x": Harmful() if harmful else torch.zeros(1)}, folder / "pytorch_model.bin")
+    with pytest.raises(UserError, match=r"its weights are a pickle, .* save them as safetensors \(save_pretrained\)$"):
+        load_selector(ModelConfig(base=str(folder)), (1, 2), 0)
+    assert not (tmp_path / "harm").exists()
 
 
 def test_weights_that_git_lfs_has_not_fetched(tmp_path):

@@ -51,12 +51,12 @@ def trained(task, rounds, folder, save=False, steps=3):
             return row.clone(), began
 
 
-@pytest.mark.parametrize("stage", STAGES)
-def test_zero_is_adamw(make_task, tmp_path, partitioned, stage):
+@pytest.mark.parametrize(("stage", "recompute"), [*((stage, False) for stage in STAGES), (2, True)])
+def test_zero_is_adamw(make_task, tmp_path, partitioned, stage, recompute):
     """Three steps of two passes each. A batch's draws depend on the row, so an early difference would grow."""
     own = nn.functional.linear
     plain, _ = trained(make_task(), [0], tmp_path)
-    row, _ = trained(make_task(zero(stage)), [0], tmp_path)
+    row, _ = trained(make_task(zero(stage) | {"clients.recompute": recompute}), [0], tmp_path)
     assert torch.allclose(row, plain, rtol=0, atol=1e-6)
     assert nn.functional.linear is own  # stage 3's would break what this process runs later
     assert (plain - Trainer(make_task(), LONE).start()).abs().max() > 5e-4
