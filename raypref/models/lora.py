@@ -86,7 +86,9 @@ class Together:
 
     def product(self, module: StackedLoRA, x: Tensor, bound: Bound) -> Tensor:
         """[n * b, L, d_in] -> A_i x of this module [n, b * L, r]; those of the others wait for them to read `x`."""
-        if x is not self.read or module not in self.first:
+        # The same memory is the same tensor: ZeRO 3 hands every module an alias of its own.
+        same = self.read is not None and self.read.data_ptr() == x.data_ptr() and self.read.shape == x.shape
+        if not same or module not in self.first:
             h = x if bound.dropout is None else bound.dropout(x)
             parts = torch.bmm(h.view(len(bound.A), -1, x.shape[-1]), bound.A.mT).chunk(len(self.modules), dim=-1)
             self.read, self.first = x, dict(zip(self.modules, parts, strict=True))
