@@ -6,49 +6,24 @@ import contextlib
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
 import pytest
 
 from raypref.config import from_dict, override
 from raypref.experiment import loop as experiment
 from raypref.tools import checkpoint
+from tests.nodes import COMMON, RAY, free_port, process, wait_until
 
 ROOT = Path(__file__).resolve().parents[1]
-RAY = Path(sys.executable).with_name("ray")
 
 pytestmark = pytest.mark.cluster
-
-
-def free_port() -> int:
-    """Of those that the system gives out, which are above Ray's workers' 10002 to 19999."""
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return held.getsockname()[1]
-
-
-@contextlib.contextmanager
-def process(words: list[str], **how) -> Iterator[subprocess.Popen]:
-    """A process that is gone afterwards, and all that it started."""
-    with tempfile.TemporaryFile("w+") as log, subprocess.Popen(words, stdout=log, stderr=log, **how) as started:
-        try:
-            yield started
-        finally:
-            family = [psutil.Process(started.pid), *psutil.Process(started.pid).children(recursive=True)]
-            started.terminate()
-            _, left = psutil.wait_procs(family, timeout=20)
-            for one in left:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    one.kill()
 
 
 @dataclass
@@ -87,9 +62,6 @@ class Cluster:
         return done.returncode, done.stdout + done.stderr
 
 
-COMMON = ["--block", "--object-store-memory=100000000", "--disable-usage-stats", "--dashboard-agent-listen-port=0"]
-
-
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory) -> Iterator[Cluster]:
     """A head of two cores, started in a folder of its own with a home of its own."""
@@ -109,16 +81,6 @@ def cluster(tmp_path_factory) -> Iterator[Cluster]:
             made = Cluster(folder, environment, gcs, dashboard)
             wait_until(lambda: made.nodes() == 1)
             yield made
-
-
-def wait_until(true, seconds: float = 120.0) -> None:
-    deadline = time.monotonic() + seconds
-    while True:
-        with contextlib.suppress(OSError):
-            if true():
-                return
-        assert time.monotonic() < deadline
-        time.sleep(0.3)
 
 
 def sweep(name: str, tiny_base: Path, *more: str) -> list[str]:
@@ -189,3 +151,23 @@ def test_a_node_without_the_shared_folder_is_found_before_the_start(cluster, tin
         status, told = cluster.submit(ROOT, *sweep("fedgd", tiny_base, "--out", str(tmp_path)))
     assert status != 0
     assert re.search(rf"raypref: \S+ cannot write to {tmp_path}/fedgd-smoke; give a folder that all nodes share", told)
+
+
+def test_a_run_waits_for_a_node_that_joins(cluster, tiny_base, tmp_path):
+    """One client actor of 2.5 cores, a head of 2, and a node of 3 that joins once it is waited for."""
+    said = tmp_path / "said"
+    more = ["--smoke", "--experts.K", "2", "--model.base", str(tiny_base), "--out", str(tmp_path), "--no-track"]
+    asks = ["--against", "none", "--clients.backend", "ray", "--clients.cpus-per-actor", "2.5", "--clients.wait", "5"]
+    words = [sys.executable, "-m", "raypref.run", "fedgd", *more, *asks]
+    where = cluster.environment | {"RAY_ADDRESS": f"127.0.0.1:{cluster.gcs}", "PYTHONPATH": str(ROOT)}
+    with said.open("w") as log, subprocess.Popen(words, cwd=tmp_path, env=where, stdout=log, stderr=log) as run:
+        try:
+            wait_until(lambda: "grow" in said.read_text() or run.poll() is not None)
+            assert (
+                "waiting for the cluster to grow: the run asks for 2.6 CPU in shares of up to 2.5, " in said.read_text()
+            )
+            with cluster.node(3):
+                assert run.wait(timeout=200) == 0, said.read_text()
+        finally:
+            run.kill()
+    assert len(list(tmp_path.rglob("result.json"))) == 1

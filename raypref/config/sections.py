@@ -258,6 +258,9 @@ class ClientsConfig:
     restarts: int = setting(3, part="where", least=0)
     """Times that a run goes on by itself where an actor or a node is lost, from the last round that was saved: to the
     same bits. A trial of a sweep also starts again where its process is."""
+    wait: float = setting(0.0, part="where", least=0)
+    """Minutes to wait for nodes that people add to a cluster that could not hold the run. For an autoscaler's nodes it
+    waits by itself."""
     eval_batch: int = setting(64, part="rounding", least=1)
     """Comparisons in one evaluation pass: as many as a CPU's cache holds (of the embedded base), more on a GPU."""
     pooled_workers: int = setting(1, part="rounding", neutral=1, least=1)
@@ -304,6 +307,8 @@ class RLHFConfig:
     """GPUs of such a process; above 0 the model runs on the GPU."""
     cpus_per_worker: float = setting(0.9, part="where", least=0)
     """CPU share of such a process."""
+    wait: float = setting(0.0, part="where", least=0)
+    """Minutes to wait for nodes, as `clients.wait`."""
     engine: Literal["torch", "deepspeed"] = setting("torch", part="where")
     """`deepspeed` needs `pip install raypref[deepspeed]`."""
     zero_stage: Literal[0, 1, 2, 3] = setting(2, part="where")

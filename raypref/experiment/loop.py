@@ -190,7 +190,7 @@ def stream(inputs: Inputs, saved: Saved) -> Iterator[Record]:
         if trains_together(inputs.config):  # Ray Train asks for its processes on top
             wanted += wanted[-1:] * inputs.config.clients.pooled_workers
         try:
-            actors.check_fits(wanted)
+            actors.check_fits(wanted, inputs.config.clients.wait)
         except UserError as error:
             hint = "; clients.pooled_workers come on top of the client actors" * trains_together(inputs.config)
             raise UserError(f"{error}{hint}") from error
