@@ -24,6 +24,7 @@ from raypref.config.spaces import Space, listing, load_space
 from raypref.experiment.tracked import Tracker, closing, mlflow_record, tracked, tracker
 from raypref.tools import checkpoint, console
 from raypref.tools.cli import parse, peek
+from raypref.tools.errors import Lost
 from raypref.tools.folders import output_folder
 
 if TYPE_CHECKING:
@@ -366,6 +367,8 @@ def run_trial(
     try:
         result = tracked(trial.config, trial.folder, to, adapters=adapters, label=trial.label, tags=tags)
     except Exception as error:  # Tune would begin it again as it does a lost process
+        if isinstance(error, Lost) and error.displaced:
+            raise  # in other places: two trials that each keep a part of theirs could wait for each other for ever
         tune.report({metric: math.nan, "error": reason(error), "trace": traceback.format_exc()})
     else:
         tune.report({metric: last(result, "validation", metric)})

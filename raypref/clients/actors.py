@@ -26,7 +26,12 @@ from typing import Any
 import numpy as np
 import ray
 import torch
-from ray.util import get_current_placement_group, placement_group, remove_placement_group
+from ray.util import (
+    get_current_placement_group,
+    placement_group,
+    placement_group_table,
+    remove_placement_group,
+)
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 from torch import Tensor
 
@@ -389,4 +394,27 @@ def stream_from_server(config: RunConfig, records: Callable[..., Iterator[Any]],
 
 
 def _lost(error: Exception) -> Lost:
-    return Lost(f"an actor died ({(str(error).strip().splitlines() or ['no reason given'])[0]})")
+    why = f"an actor died ({(str(error).strip().splitlines() or ['no reason given'])[0]})"
+    return Lost(why, displaced=not group_is_whole())
+
+
+def group_is_whole() -> bool:
+    """Whether all nodes with a place of this trial's placement group answer; True outside of a trial.
+
+    They are asked, for Ray itself takes up to a minute to notice that one is gone.
+    """
+    if (group := get_current_placement_group()) is None:
+        return True
+    table = placement_group_table(group)
+    if table["state"] != "CREATED":
+        return False
+    where = [NodeAffinitySchedulingStrategy(n, soft=False) for n in set(table["bundles_to_node_id"].values())]
+    try:
+        return all(ray.get([lives.options(scheduling_strategy=node).remote() for node in where], timeout=PATIENCE))
+    except ray.exceptions.RayError:  # a time-out, too
+        return False
+
+
+@ray.remote(num_cpus=0, max_retries=0)
+def lives() -> bool:
+    return True
