@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 
 from raypref.config import from_dict, override
@@ -37,13 +38,13 @@ class Cluster:
     dashboard: int
 
     @contextlib.contextmanager
-    def node(self, cpus: int, *before: str) -> Iterator[None]:
+    def node(self, cpus: int, *before: str) -> Iterator[subprocess.Popen]:
         """One node more, started by `before` (such as `unshare`), with nothing else in it."""
         known = self.nodes()
         words = [*before, str(RAY), "start", f"--address=127.0.0.1:{self.gcs}", f"--num-cpus={cpus}", *COMMON]
-        with process([*words, "--node-ip-address=127.0.0.1"], cwd=self.folder, env=self.environment):
+        with process([*words, "--node-ip-address=127.0.0.1"], cwd=self.folder, env=self.environment) as started:
             wait_until(lambda: self.nodes() > known)
-            yield
+            yield started
         wait_until(lambda: self.nodes() == known)
 
     def nodes(self) -> int:
@@ -171,3 +172,38 @@ def test_a_run_waits_for_a_node_that_joins(cluster, tiny_base, tmp_path):
         finally:
             run.kill()
     assert len(list(tmp_path.rglob("result.json"))) == 1
+
+
+LOOK = """
+import ray
+from ray.util import placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+from raypref.clients import actors
+
+ray.init(log_to_driver=False)
+assert actors.group_is_whole()  # outside of a group
+group = placement_group([{"CPU": 2}, {"CPU": 1}], strategy="STRICT_SPREAD")
+ray.get(group.ready())
+
+@ray.remote(num_cpus=2, scheduling_strategy=PlacementGroupSchedulingStrategy(group, 0, True))
+def look():
+    return actors.group_is_whole()
+
+print(ray.get(look.remote()), flush=True)
+input()
+print(ray.get(look.remote()), flush=True)
+"""
+
+
+def test_a_group_that_has_lost_a_node_is_not_whole(cluster):
+    """The node's processes are killed, and Ray has not noticed yet when it is asked."""
+    where = cluster.environment | {"RAY_ADDRESS": f"127.0.0.1:{cluster.gcs}", "PYTHONPATH": str(ROOT)}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with cluster.node(1) as node, subprocess.Popen([sys.executable, "-c", LOOK], env=where, **pipes) as looking:
+        try:
+            assert looking.stdout.readline() == "True\n"
+            for one in [*psutil.Process(node.pid).children(recursive=True), psutil.Process(node.pid)]:
+                one.kill()
+            assert looking.communicate("\n", timeout=120)[0] == "False\n"
+        finally:
+            looking.kill()
