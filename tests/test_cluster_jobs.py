@@ -204,6 +204,6 @@ def test_a_group_that_has_lost_a_node_is_not_whole(cluster):
             assert looking.stdout.readline() == "True\n"
             for one in [*psutil.Process(node.pid).children(recursive=True), psutil.Process(node.pid)]:
                 one.kill()
-            assert looking.communicate("\n", timeout=120)[0] == "False\n"
+            assert looking.communicate("\n", timeout=120)[0].endswith("False\n")  # after what Ray says of the node
         finally:
             looking.kill()

@@ -240,6 +240,13 @@ def test_the_image_gets_every_file_that_it_copies() -> None:
     assert all((ROOT / name).exists() for name in copied)
 
 
+def test_the_image_installs_what_is_pinned() -> None:
+    runs = re.findall(r"^RUN (.+)$", (ROOT / "cluster/Dockerfile").read_text(), re.MULTILINE)
+    assert runs and all("constraints.txt" in run for run in runs)
+    for pattern in re.findall(r"grep '([^']+)' constraints\.txt", " ".join(runs)):
+        assert len(re.findall(pattern, CONSTRAINTS, re.MULTILINE)) == 1
+
+
 def check_launcher(document: dict[str, Any]) -> None:
     """Against the schema of `ray up`."""
     ray = importlib.util.find_spec("ray")

@@ -107,7 +107,8 @@ def test_a_younger_field_leaves_earlier_keys_alone(monkeypatch):
 
 def test_every_field_says_its_part():
     """None is known by a name in a list: those of stage 2 that say where it runs, and how policies are asked."""
-    assert of_part(RLHFConfig, "where") == ("backend", "gpus_per_worker", "cpus_per_worker", "engine", "zero_stage")
+    where = ("backend", "gpus_per_worker", "cpus_per_worker", "wait", "engine", "zero_stage")
+    assert of_part(RLHFConfig, "where") == where
     answers = {"samples", "generation_batch", "temperature", "top_p", "max_new_tokens"}
     assert set(of_part(RLHFConfig, "answers")) == answers
     shown = {name for name, field in identity.described().items() if field.metadata.get("part") == "shown"}
