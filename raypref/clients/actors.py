@@ -129,8 +129,7 @@ def check_fits(wanted: Sequence[Mapping[str, float]], wait: float = 0.0, remedy:
                 raise UserError(f"{what}{types}; {remedy.format(kind=kind)}")
             if now - said >= GROWTH:
                 said = now
-                note = "; " + growth.note if growth and not growth.refuses else ""
-                print(f"waiting for the cluster to grow: {what}{note}", flush=True)
+                print(f"waiting for the cluster to grow: {what}{f'; {growth.note}' if growth else ''}", flush=True)
             time.sleep(1)
     finally:
         remove_placement_group(group)

@@ -39,9 +39,11 @@ def answer(group: PlacementGroup) -> Answer | None:
         return None
     # The details of a request are "ID:STRATEGY|STATE".
     refuses = any(r.details.startswith(group.id.hex()) for r in state.infeasible_gang_resource_requests)
+    if refuses:
+        return Answer(True, "its autoscaler cannot add what is missing now")
     coming = len(state.pending_instances) + sum(request.count for request in state.pending_instance_requests)
     if coming:
-        return Answer(refuses, f"nodes on their way: {coming}")
+        return Answer(False, f"nodes on their way: {coming}")
     if state.failed_instance_requests:
-        return Answer(refuses, f"the last node did not start ({state.failed_instance_requests[-1].reason})")
-    return Answer(refuses, "no node is on its way yet")
+        return Answer(False, f"the last node did not start ({state.failed_instance_requests[-1].reason})")
+    return Answer(False, "no node is on its way yet")
