@@ -66,18 +66,20 @@ def test_a_sweep_outlives_one_of_its_machines(tiny_base, tmp_path):
         )
         dashboard = f"http://{head.ip}:8265"
 
-        def alive(what: str) -> list[dict]:
-            said = ask(head, f"{dashboard}/api/v0/{what}?filter_keys=state&filter_predicates=%3D&filter_values=ALIVE")
+        def state(what: str, which: str) -> list[dict]:
+            """What Ray has of a kind of thing in this state."""
+            of = f"detail=true&filter_keys=state&filter_predicates=%3D&filter_values={which}"
+            said = ask(head, f"{dashboard}/api/v0/{what}?{of}")
             return json.loads(said)["data"]["result"]["result"] if said else []
 
-        wait_until(lambda: len(alive("nodes")) == 1)
+        wait_until(lambda: len(state("nodes", "ALIVE")) == 1)
         for cores, machine in enumerate((other, lost), 1):
             join = [str(RAY), "start", f"--address={head.ip}:6379", f"--node-ip-address={machine.ip}"]
             start(machine, *join, f"--num-cpus={cores}", *COMMON)
-            wait_until(lambda nodes=cores + 1: len(alive("nodes")) == nodes)
+            wait_until(lambda nodes=cores + 1: len(state("nodes", "ALIVE")) == nodes)
         wait_until(lambda: ask(other, f"http://{other.ip}:5000/health"))
 
-        words = ["--smoke", "--seeds", "0", "1", "--experts.K", "2", "--federation.rounds", "100", "--out", str(out)]
+        words = ["--smoke", "--seeds", "0", "1", "--experts.K", "2", "--federation.rounds", "60", "--out", str(out)]
         words += ["--model.base", str(tiny_base), "--clients.clients-per-actor", "6"]
         submit = [str(RAY), "job", "submit", f"--address={dashboard}", "--", "python", "-m", "raypref.sweep", "fedgd"]
         said = tmp_path / "said"
@@ -88,9 +90,11 @@ def test_a_sweep_outlives_one_of_its_machines(tiny_base, tmp_path):
             try:
 
                 def spread() -> bool:
-                    clients = [actor for actor in alive("actors") if actor["class_name"] == "ClientActor"]
-                    nodes, saved = {c["node_id"] for c in clients}, list(out.glob("fedgd-smoke/*/state.safetensors"))
-                    return job.poll() is not None or (len(clients) == 4 and len(nodes) == 3 and saved)
+                    """A place of a client on every machine, and a round that is saved."""
+                    places = [bundle for group in state("placement_groups", "CREATED") for bundle in group["bundles"]]
+                    nodes = {place["node_id"] for place in places if place["unit_resources"].get("CPU", 0) > 0.5}
+                    saved = list(out.glob("fedgd-smoke/*/state.safetensors"))
+                    return job.poll() is not None or (len(nodes) == 3 and saved)
 
                 wait_until(spread, 300)
                 assert job.poll() is None and not list(out.glob("fedgd-smoke/*/result.json")), said.read_text()
