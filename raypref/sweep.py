@@ -24,6 +24,7 @@ from raypref.config.spaces import Space, listing, load_space
 from raypref.experiment.tracked import Tracker, closing, mlflow_record, tracked, tracker
 from raypref.tools import checkpoint, console
 from raypref.tools.cli import parse, peek
+from raypref.tools.errors import Lost
 from raypref.tools.folders import output_folder
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ def sweep(name: str, space: Space, options: Options, trials: Sequence[Trial], fo
         wanted = bundles(missing)
         to = tracker(name) if options.track else None
         if missing:
-            check_cluster(list(wanted.values()), folder, to)
+            check_cluster(list(wanted.values()), folder, to, options.config.clients.wait)
         try:
             with parent(to, folder, trials) as run:
                 to = dataclasses.replace(to, parent=run.id) if to else None
@@ -206,15 +207,19 @@ def prepared(trials: Sequence[Trial]) -> Iterator[tuple[Trial, Inputs]]:
             yield trial, experiment.prepare_like(inputs, trial.config)
 
 
-def check_cluster(wanted: Sequence[list[dict[str, float]]], folder: Path, to: Tracker | None) -> None:
-    """Join or start Ray; `UserError` where a trial would wait for ever, or a node could not do its part."""
+def check_cluster(
+    wanted: Sequence[list[dict[str, float]]], folder: Path, to: Tracker | None, wait: float = 0.0
+) -> None:
+    """Join or start Ray, and wait where it grows; `UserError` where a trial would wait for ever, or a node could not
+    do its part."""
     import ray
 
     from raypref.clients import actors
 
     actors.start_ray()
-    for requested in wanted:
-        actors.check_fits(requested)
+    # What is too large for every node type is refused before anything smaller is waited for.
+    for requested in sorted(wanted, key=lambda bundles: sum(b.get("CPU", 0.0) for b in bundles), reverse=True):
+        actors.check_fits(requested, wait)
     side_by_side = min(actors.at_once(requested, actors.cluster(), len(wanted)) for requested in wanted)
     nodes = [node for node in ray.nodes() if node["Alive"]]
     where = f"{len(nodes)} node{'s' * (len(nodes) > 1)}"
@@ -367,6 +372,8 @@ def run_trial(
     try:
         result = tracked(trial.config, trial.folder, to, adapters=adapters, label=trial.label, tags=tags)
     except Exception as error:  # Tune would begin it again as it does a lost process
+        if isinstance(error, Lost) and error.displaced:
+            raise  # in other places: two trials that each keep a part of theirs could wait for each other for ever
         tune.report({metric: math.nan, "error": reason(error), "trace": traceback.format_exc()})
     else:
         tune.report({metric: last(result, "validation", metric)})

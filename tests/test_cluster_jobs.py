@@ -6,11 +6,9 @@ import contextlib
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,33 +20,11 @@ import pytest
 from raypref.config import from_dict, override
 from raypref.experiment import loop as experiment
 from raypref.tools import checkpoint
+from tests.nodes import COMMON, RAY, free_port, process, wait_until
 
 ROOT = Path(__file__).resolve().parents[1]
-RAY = Path(sys.executable).with_name("ray")
 
 pytestmark = pytest.mark.cluster
-
-
-def free_port() -> int:
-    """Of those that the system gives out, which are above Ray's workers' 10002 to 19999."""
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return held.getsockname()[1]
-
-
-@contextlib.contextmanager
-def process(words: list[str], **how) -> Iterator[subprocess.Popen]:
-    """A process that is gone afterwards, and all that it started."""
-    with tempfile.TemporaryFile("w+") as log, subprocess.Popen(words, stdout=log, stderr=log, **how) as started:
-        try:
-            yield started
-        finally:
-            family = [psutil.Process(started.pid), *psutil.Process(started.pid).children(recursive=True)]
-            started.terminate()
-            _, left = psutil.wait_procs(family, timeout=20)
-            for one in left:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    one.kill()
 
 
 @dataclass
@@ -62,13 +38,13 @@ class Cluster:
     dashboard: int
 
     @contextlib.contextmanager
-    def node(self, cpus: int, *before: str) -> Iterator[None]:
+    def node(self, cpus: int, *before: str) -> Iterator[subprocess.Popen]:
         """One node more, started by `before` (such as `unshare`), with nothing else in it."""
         known = self.nodes()
         words = [*before, str(RAY), "start", f"--address=127.0.0.1:{self.gcs}", f"--num-cpus={cpus}", *COMMON]
-        with process([*words, "--node-ip-address=127.0.0.1"], cwd=self.folder, env=self.environment):
+        with process([*words, "--node-ip-address=127.0.0.1"], cwd=self.folder, env=self.environment) as started:
             wait_until(lambda: self.nodes() > known)
-            yield
+            yield started
         wait_until(lambda: self.nodes() == known)
 
     def nodes(self) -> int:
@@ -85,9 +61,6 @@ class Cluster:
         command = [str(RAY), "job", "submit", f"--address=http://127.0.0.1:{self.dashboard}", *words]
         done = subprocess.run(command, cwd=cwd, env=self.environment, capture_output=True, text=True, timeout=300)
         return done.returncode, done.stdout + done.stderr
-
-
-COMMON = ["--block", "--object-store-memory=100000000", "--disable-usage-stats", "--dashboard-agent-listen-port=0"]
 
 
 @pytest.fixture(scope="module")
@@ -109,16 +82,6 @@ def cluster(tmp_path_factory) -> Iterator[Cluster]:
             made = Cluster(folder, environment, gcs, dashboard)
             wait_until(lambda: made.nodes() == 1)
             yield made
-
-
-def wait_until(true, seconds: float = 120.0) -> None:
-    deadline = time.monotonic() + seconds
-    while True:
-        with contextlib.suppress(OSError):
-            if true():
-                return
-        assert time.monotonic() < deadline
-        time.sleep(0.3)
 
 
 def sweep(name: str, tiny_base: Path, *more: str) -> list[str]:
@@ -189,3 +152,58 @@ def test_a_node_without_the_shared_folder_is_found_before_the_start(cluster, tin
         status, told = cluster.submit(ROOT, *sweep("fedgd", tiny_base, "--out", str(tmp_path)))
     assert status != 0
     assert re.search(rf"raypref: \S+ cannot write to {tmp_path}/fedgd-smoke; give a folder that all nodes share", told)
+
+
+def test_a_run_waits_for_a_node_that_joins(cluster, tiny_base, tmp_path):
+    """One client actor of 2.5 cores, a head of 2, and a node of 3 that joins once it is waited for."""
+    said = tmp_path / "said"
+    more = ["--smoke", "--experts.K", "2", "--model.base", str(tiny_base), "--out", str(tmp_path), "--no-track"]
+    asks = ["--against", "none", "--clients.backend", "ray", "--clients.cpus-per-actor", "2.5", "--clients.wait", "5"]
+    words = [sys.executable, "-m", "raypref.run", "fedgd", *more, *asks]
+    where = cluster.environment | {"RAY_ADDRESS": f"127.0.0.1:{cluster.gcs}", "PYTHONPATH": str(ROOT)}
+    with said.open("w") as log, subprocess.Popen(words, cwd=tmp_path, env=where, stdout=log, stderr=log) as run:
+        try:
+            wait_until(lambda: "grow" in said.read_text() or run.poll() is not None)
+            assert (
+                "waiting for the cluster to grow: the run asks for 2.6 CPU in shares of up to 2.5, " in said.read_text()
+            )
+            with cluster.node(3):
+                assert run.wait(timeout=200) == 0, said.read_text()
+        finally:
+            run.kill()
+    assert len(list(tmp_path.rglob("result.json"))) == 1
+
+
+LOOK = """
+import ray
+from ray.util import placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+from raypref.clients import actors
+
+ray.init(log_to_driver=False)
+assert actors.group_is_whole()  # outside of a group
+group = placement_group([{"CPU": 2}, {"CPU": 1}], strategy="STRICT_SPREAD")
+ray.get(group.ready())
+
+@ray.remote(num_cpus=2, scheduling_strategy=PlacementGroupSchedulingStrategy(group, 0, True))
+def look():
+    return actors.group_is_whole()
+
+print(ray.get(look.remote()), flush=True)
+input()
+print(ray.get(look.remote()), flush=True)
+"""
+
+
+def test_a_group_that_has_lost_a_node_is_not_whole(cluster):
+    """The node's processes are killed, and Ray has not noticed yet when it is asked."""
+    where = cluster.environment | {"RAY_ADDRESS": f"127.0.0.1:{cluster.gcs}", "PYTHONPATH": str(ROOT)}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with cluster.node(1) as node, subprocess.Popen([sys.executable, "-c", LOOK], env=where, **pipes) as looking:
+        try:
+            assert looking.stdout.readline() == "True\n"
+            for one in [*psutil.Process(node.pid).children(recursive=True), psutil.Process(node.pid)]:
+                one.kill()
+            assert looking.communicate("\n", timeout=120)[0].endswith("False\n")  # after what Ray says of the node
+        finally:
+            looking.kill()

@@ -14,6 +14,7 @@ from raypref.evaluation.latent import Latent
 from raypref.experiment import loop as experiment
 from raypref.storage.results import Store, doubts, safe_name
 from raypref.tools import checkpoint
+from raypref.tools.errors import Lost
 from raypref.tools.rng import stream
 
 
@@ -234,3 +235,19 @@ def empty_rows(folder):
     rows = [{"client_id": c, "prompt": "q", "chosen": "yes", "rejected": "no"} for c in "ab"]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
+
+
+@pytest.mark.parametrize(("displaced", "calls"), [(False, 4), (True, 1)])
+def test_a_run_without_its_places_does_not_begin_again_by_itself(tiny, tmp_path, monkeypatch, displaced, calls):
+    """Three restarts, but none in places that are not whole: they are given back."""
+    begun = []
+
+    def lose(inputs, saved):
+        begun.append(saved)
+        raise Lost("a node died", displaced)
+        yield
+
+    monkeypatch.setattr(experiment, "stream", lose)
+    with pytest.raises(Lost, match=r"a node died; .* --resume"):
+        experiment.run(tiny, tmp_path, adapters=False)
+    assert len(begun) == calls

@@ -240,11 +240,141 @@ def test_the_image_gets_every_file_that_it_copies() -> None:
     assert all((ROOT / name).exists() for name in copied)
 
 
-def test_the_launcher_file_passes_rays_schema() -> None:
+def test_the_image_installs_what_is_pinned() -> None:
+    runs = re.findall(r"^RUN (.+)$", (ROOT / "cluster/Dockerfile").read_text(), re.MULTILINE)
+    assert runs and all("constraints.txt" in run for run in runs)
+    for pattern in re.findall(r"grep '([^']+)' constraints\.txt", " ".join(runs)):
+        assert len(re.findall(pattern, CONSTRAINTS, re.MULTILINE)) == 1
+
+
+def check_launcher(document: dict[str, Any]) -> None:
+    """Against the schema of `ray up`."""
     ray = importlib.util.find_spec("ray")
     assert ray is not None and ray.submodule_search_locations
     schema = json.loads(Path(ray.submodule_search_locations[0], "autoscaler", "ray-schema.json").read_text())
-    jsonschema.validate(documents("ray-cluster.yaml")[0], schema)
+    jsonschema.validate(document, schema)
+
+
+def test_the_launcher_file_passes_rays_schema() -> None:
+    check_launcher(documents("ray-cluster.yaml")[0])
+
+
+def an(fields: dict[str, Any], *needed: str) -> dict[str, Any]:
+    """The schema of an object of these fields and no others, some of which it needs."""
+    return {"type": "object", "properties": fields, "required": list(needed), "additionalProperties": False}
+
+
+def many(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": schema, "minItems": 1}
+
+
+TEXT, COUNT, FLAG = {"type": "string"}, {"type": "integer", "minimum": 0}, {"type": "boolean"}
+TEXTS = {"type": "object", "additionalProperties": TEXT}
+QUANTITY = {"type": "string", "pattern": r"^[0-9]+(m|[KMGT]i)?$"}
+META = an({"name": {"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"}, "labels": TEXTS})
+RESOURCES = an({key: {"type": "object", "additionalProperties": QUANTITY} for key in ("requests", "limits")})
+CONTAINER = an(
+    {
+        "name": TEXT,
+        "image": TEXT,
+        "command": many(TEXT),
+        "env": many(an({"name": TEXT, "value": TEXT}, "name", "value")),
+        "ports": many(an({"containerPort": COUNT}, "containerPort")),
+        "readinessProbe": an({"httpGet": an({"path": TEXT, "port": COUNT}, "path", "port")}, "httpGet"),
+        "resources": RESOURCES,
+        "volumeMounts": many(an({"name": TEXT, "mountPath": TEXT}, "name", "mountPath")),
+    },
+    *("name", "image", "resources"),
+)
+VOLUME = an({"name": TEXT, "persistentVolumeClaim": an({"claimName": TEXT}, "claimName")}, "name")
+POD = an(
+    {
+        "enableServiceLinks": FLAG,
+        "securityContext": an({"fsGroup": COUNT}),
+        "containers": many(CONTAINER),
+        "volumes": many(VOLUME),
+    },
+    "containers",
+)
+TEMPLATE = an({"metadata": META, "spec": POD}, "spec")
+GROUP = {"rayStartParams": TEXTS, "template": TEMPLATE}
+WORKERS = {"groupName": TEXT, "replicas": COUNT, "minReplicas": COUNT, "maxReplicas": COUNT, "numOfHosts": COUNT}
+CLUSTER_SPEC = an(
+    {
+        "rayVersion": TEXT,
+        "authOptions": an({"mode": {"enum": ["disabled", "token"]}, "secretName": TEXT}),
+        "enableInTreeAutoscaling": FLAG,
+        "autoscalerOptions": an({"version": {"enum": ["v1", "v2"]}, "idleTimeoutSeconds": COUNT}),
+        "headGroupSpec": an(GROUP, *GROUP),
+        "workerGroupSpecs": many(an(WORKERS | GROUP, "groupName", "minReplicas", "maxReplicas", *GROUP)),
+    },
+    "headGroupSpec",
+)
+JOB = an(
+    {
+        "entrypoint": TEXT,
+        "backoffLimit": COUNT,
+        "activeDeadlineSeconds": COUNT,
+        "shutdownAfterJobFinishes": FLAG,
+        "ttlSecondsAfterFinished": COUNT,
+        "suspend": FLAG,
+        "submissionMode": {"enum": ["K8sJobMode", "HTTPMode", "InteractiveMode"]},
+        "runtimeEnvYAML": TEXT,
+        "rayClusterSpec": CLUSTER_SPEC,
+    },
+    *("entrypoint", "rayClusterSpec"),
+)
+CLAIM = an({"accessModes": many(TEXT), "resources": RESOURCES, "storageClassName": TEXT}, "accessModes", "resources")
+SERVICE = an({"selector": TEXTS, "ports": many(an({"port": COUNT, "targetPort": COUNT}, "port"))}, "selector", "ports")
+DEPLOYMENT = an(
+    {
+        "replicas": COUNT,
+        "strategy": an({"type": {"enum": ["Recreate", "RollingUpdate"]}}),
+        "selector": an({"matchLabels": TEXTS}, "matchLabels"),
+        "template": TEMPLATE,
+    },
+    *("selector", "template"),
+)
+KINDS = {
+    "RayJob": ("ray.io/v1", JOB),
+    "PersistentVolumeClaim": ("v1", CLAIM),
+    "Service": ("v1", SERVICE),
+    "Deployment": ("apps/v1", DEPLOYMENT),
+}
+"""Of KubeRay (1.5) and Kubernetes, by kind: its version, and those fields of its `spec` that a file here may use,
+with their types. An operator drops other names without a word, or refuses them."""
+
+
+@pytest.mark.parametrize("name", ["kuberay-base.yaml", "kuberay-rayjob.yaml"])
+def test_kubernetes_files_have_known_fields_alone(name: str) -> None:
+    for document in documents(name):
+        version, spec = KINDS[document["kind"]]
+        outside = {"apiVersion": {"const": version}, "kind": TEXT, "metadata": META, "spec": spec}
+        jsonschema.validate(document, an(outside, *outside))
+
+
+def test_a_misspelt_field_of_a_kubernetes_file_is_found() -> None:
+    job = find("RayJob", "kuberay-rayjob.yaml")["spec"]
+    group = job["rayClusterSpec"]["workerGroupSpecs"][0]
+    group["maxReplica"] = group.pop("maxReplicas")
+    with pytest.raises(jsonschema.ValidationError, match="maxReplica"):
+        jsonschema.validate(job, JOB)
+
+
+def test_groups_ask_for_what_they_may_have() -> None:
+    for group in cluster_spec()["workerGroupSpecs"]:
+        assert group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]
+        (container,) = group["template"]["spec"]["containers"]
+        assert container["resources"]["requests"] == container["resources"]["limits"]  # Ray counts the limits
+
+
+def test_the_cloud_that_the_launcher_file_describes_passes_rays_schema() -> None:
+    """Its commented lines, in the place of `provider`."""
+    text = (ROOT / "cluster" / "ray-cluster.yaml").read_text()
+    cloud = yaml.safe_load("\n".join(re.findall(r"^#   (\S.*|    .*)$", text, re.MULTILINE)))
+    assert {"provider", "available_node_types", "head_node_type"} <= set(cloud)
+    check_launcher(documents("ray-cluster.yaml")[0] | cloud)
+    assert cloud["head_node_type"] in cloud["available_node_types"]
 
 
 def test_the_sweep_writes_where_every_node_looks() -> None:

@@ -16,6 +16,7 @@ import signal
 import socket
 import tempfile
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,10 +26,16 @@ from typing import Any
 import numpy as np
 import ray
 import torch
-from ray.util import get_current_placement_group
+from ray.util import (
+    get_current_placement_group,
+    placement_group,
+    placement_group_table,
+    remove_placement_group,
+)
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 from torch import Tensor
 
+from raypref.clients.autoscaler import answer
 from raypref.clients.pool import Inputs, Pool, pooled
 from raypref.clients.work import Evaluate, PooledStack, TrainPooled, Work
 from raypref.clients.worker import Share, Worker
@@ -40,7 +47,9 @@ from raypref.tools.errors import Lost
 KINDS = ("CPU", "GPU")
 PATIENCE = 30.0
 """Seconds between two lines that say what is waited for."""
-REMEDY = "lower clients.{kind}s-per-actor or raise clients.clients-per-actor"
+GROWTH = 60.0
+"""The same, of a cluster that grows."""
+REMEDY = "lower clients.{kind}s-per-actor or raise clients.clients-per-actor, or wait for nodes with clients.wait"
 """What a run can do that asks for more than there is."""
 
 
@@ -98,10 +107,48 @@ def bundles(config: RunConfig, clients: int) -> list[dict[str, float]]:
     return [{"CPU": c.server_cpus}] + [actor] * workers
 
 
-def check_fits(wanted: Sequence[dict[str, float]], remedy: str = REMEDY) -> None:
-    """`UserError` at once where the cluster could never hold these bundles, instead of a wait without end."""
+def check_fits(wanted: Sequence[Mapping[str, float]], wait: float = 0.0, remedy: str = REMEDY) -> None:
+    """Return once the cluster's nodes could hold these bundles, whoever uses them now; `UserError` where they never
+    will.
+
+    It waits for the nodes of an autoscaler, as long as its node types could hold the bundles. Where they could not,
+    and where no autoscaler reports, it waits `wait` minutes for nodes that people add.
+    """
+    if not lacking(wanted):
+        return
+    # An autoscaler adds nodes for what is asked of Ray, nothing else. The request goes with this process at the latest.
+    group = placement_group([asked for bundle in wanted if (asked := {k: n for k, n in bundle.items() if n})])
+    begun, said = time.monotonic(), -math.inf
+    try:
+        while lack := lacking(wanted):
+            what, kind = lack
+            growth, now = answer(group), time.monotonic()
+            hopeless = growth is None or (growth.refuses and not in_use())
+            if hopeless and now - begun >= 60 * wait:
+                types = ", and no node types of its autoscaler add up to it" if growth else ""
+                raise UserError(f"{what}{types}; {remedy.format(kind=kind)}")
+            if now - said >= GROWTH:
+                said = now
+                print(f"waiting for the cluster to grow: {what}{f'; {growth.note}' if growth else ''}", flush=True)
+            time.sleep(1)
+    finally:
+        remove_placement_group(group)
+
+
+def lacking(wanted: Sequence[Mapping[str, float]]) -> tuple[str, str] | None:
+    """What the living nodes could not hold of these bundles, in words, and its kind; None where they could."""
     for kind in KINDS:
-        place([b.get(kind, 0.0) for b in wanted], [node.get(kind, 0.0) for node in cluster()], kind, remedy)
+        try:
+            place([b.get(kind, 0.0) for b in wanted], [node.get(kind, 0.0) for node in cluster()], kind)
+        except UserError as error:
+            return str(error), kind.lower()
+    return None
+
+
+def in_use() -> bool:
+    """Whether anybody holds a CPU or a GPU of the cluster."""
+    total, free = ray.cluster_resources(), ray.available_resources()
+    return any(total.get(kind, 0.0) - free.get(kind, 0.0) > 1e-6 for kind in KINDS)
 
 
 def check_shared(folder: Path) -> None:
@@ -148,7 +195,7 @@ def cluster() -> list[dict[str, float]]:
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
 
-def place(shares: Sequence[float], nodes: Sequence[float], kind: str, remedy: str = REMEDY) -> None:
+def place(shares: Sequence[float], nodes: Sequence[float], kind: str) -> None:
     """Put shares of one resource onto nodes, the largest first; `UserError` where they do not fit.
 
     A share of a GPU lies on one device, so 0.6 twice needs two; other shares lie on one node.
@@ -159,8 +206,8 @@ def place(shares: Sequence[float], nodes: Sequence[float], kind: str, remedy: st
         fitting = [i for i, unit in enumerate(free) if unit >= share - 1e-9]
         if share and not fitting:
             raise UserError(
-                f"the run asks for {sum(shares):g} {kind} in shares of up to {max(shares):g}, the cluster has "
-                f"{sum(nodes):g}; {remedy.format(kind=kind.lower())}"
+                f"the run asks for {sum(shares):g} {kind} in shares of up to {max(shares):g}, "
+                f"the cluster has {sum(nodes):g}"
             )
         if share:
             free[fitting[0]] -= share
@@ -346,4 +393,27 @@ def stream_from_server(config: RunConfig, records: Callable[..., Iterator[Any]],
 
 
 def _lost(error: Exception) -> Lost:
-    return Lost(f"an actor died ({(str(error).strip().splitlines() or ['no reason given'])[0]})")
+    why = f"an actor died ({(str(error).strip().splitlines() or ['no reason given'])[0]})"
+    return Lost(why, displaced=not group_is_whole())
+
+
+def group_is_whole() -> bool:
+    """Whether all nodes with a place of this trial's placement group answer; True outside of a trial.
+
+    They are asked, for Ray itself takes up to a minute to notice that one is gone.
+    """
+    if (group := get_current_placement_group()) is None:
+        return True
+    table = placement_group_table(group)
+    if table["state"] != "CREATED":
+        return False
+    where = [NodeAffinitySchedulingStrategy(n, soft=False) for n in set(table["bundles_to_node_id"].values())]
+    try:
+        return all(ray.get([lives.options(scheduling_strategy=node).remote() for node in where], timeout=PATIENCE))
+    except ray.exceptions.RayError:  # a time-out, too
+        return False
+
+
+@ray.remote(num_cpus=0, max_retries=0)
+def lives() -> bool:
+    return True

@@ -261,6 +261,9 @@ class ClientsConfig:
     recompute: bool = setting(False, part="where")
     """Keep each block's input alone for the backward pass, which runs the block again: the same bits in a fraction of
     the memory and a third more time."""
+    wait: float = setting(0.0, part="where", least=0)
+    """Minutes to wait for nodes that people add to a cluster that could not hold the run. For an autoscaler's nodes it
+    waits by itself."""
     eval_batch: int = setting(64, part="rounding", least=1)
     """Comparisons in one evaluation pass: as many as a CPU's cache holds (of the embedded base), more on a GPU."""
     pooled_workers: int = setting(1, part="rounding", neutral=1, least=1)
@@ -309,6 +312,8 @@ class RLHFConfig:
     """CPU share of such a process."""
     recompute: bool = setting(False, part="where")
     """As `clients.recompute`, of the policy."""
+    wait: float = setting(0.0, part="where", least=0)
+    """Minutes to wait for nodes, as `clients.wait`."""
     engine: Literal["torch", "deepspeed"] = setting("torch", part="where")
     """`deepspeed` needs `pip install raypref[deepspeed]`."""
     zero_stage: Literal[0, 1, 2, 3] = setting(2, part="where")

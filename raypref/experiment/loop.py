@@ -190,7 +190,7 @@ def stream(inputs: Inputs, saved: Saved) -> Iterator[Record]:
         if trains_together(inputs.config):  # Ray Train asks for its processes on top
             wanted += wanted[-1:] * inputs.config.clients.pooled_workers
         try:
-            actors.check_fits(wanted)
+            actors.check_fits(wanted, inputs.config.clients.wait)
         except UserError as error:
             hint = "; clients.pooled_workers come on top of the client actors" * trains_together(inputs.config)
             raise UserError(f"{error}{hint}") from error
@@ -202,7 +202,7 @@ def stream(inputs: Inputs, saved: Saved) -> Iterator[Record]:
 def enduring(inputs: Inputs, store: results.Store) -> Iterator[Record]:
     """`stream` from what the store has saved, begun again where an actor or a node is lost.
 
-    Raises `Lost` where that happens more often than `clients.restarts`.
+    Raises `Lost` where that happens more often than `clients.restarts`, or where a trial's places went with a node.
     """
     most = inputs.config.clients.restarts
     while True:
@@ -211,7 +211,7 @@ def enduring(inputs: Inputs, store: results.Store) -> Iterator[Record]:
             yield from stream(inputs, Saved(state, used, frozenset(personalized)))
             return
         except Lost as lost:
-            if store.restarts == most:
+            if lost.displaced or store.restarts == most:
                 raise
             store.restarts += 1
             console.warn(f"{lost.why}; going on from what was saved (restart {store.restarts} of at most {most})")

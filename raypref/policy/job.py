@@ -47,7 +47,8 @@ def by_ray_train(task: Task, folder: Path, record: Record) -> None:
     """`run` in the `rlhf.workers` processes of a Ray `TorchTrainer`."""
     r = task.config.rlhf
     actors.start_ray()
-    actors.check_fits([share_of(r)] * r.workers, "lower rlhf.workers or rlhf.{kind}s-per-worker")
+    remedy = "lower rlhf.workers or rlhf.{kind}s-per-worker, or wait for nodes with rlhf.wait"
+    actors.check_fits([share_of(r)] * r.workers, r.wait, remedy)
     actors.check_shared(folder)
     post, trainer = Post.remote(), Trainer.remote()
     with tempfile.TemporaryDirectory(prefix=".ray-train-", dir=folder, ignore_cleanup_errors=True) as notes:

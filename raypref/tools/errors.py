@@ -13,11 +13,12 @@ class UserError(Exception):
 class Lost(UserError):
     """A process or a machine that took part has ended; what was saved stands, and the work can go on from there.
 
-    why: what ended, in words."""
+    why: what ended, in words. displaced: the places that it had, reserved together, are not whole any more.
+    """
 
-    def __init__(self, why: str) -> None:
+    def __init__(self, why: str, displaced: bool = False) -> None:
         super().__init__(f"{why}; nothing finished is lost: run the same command again with --resume")
-        self.why = why
+        self.why, self.displaced = why, displaced
 
 
 def nearest(word: str, known: typing.Iterable[str]) -> str:

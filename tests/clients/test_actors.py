@@ -1,6 +1,7 @@
 """Real Ray: the same bits as in process, and faults that a person can act on."""
 
 import socket
+from types import SimpleNamespace
 
 import numpy as np
 import psutil
@@ -9,6 +10,7 @@ import ray
 import torch
 
 from raypref.clients import actors
+from raypref.clients.autoscaler import Answer
 from raypref.config import UserError, override
 from raypref.evaluation.latent import Latent
 from raypref.experiment import loop as experiment
@@ -85,6 +87,38 @@ def test_more_than_the_cluster_has_is_refused_at_once(tiny, tmp_path, cluster):
         config = override(tiny, {"clients.backend": "ray"} | values)
         with pytest.raises(UserError, match=f"asks for .* {kind} .* the cluster has"):
             experiment.run(config, tmp_path / kind, adapters=False)
+
+
+def test_what_an_autoscaler_cannot_add_now_is_refused_once_nobody_else_uses_the_cluster(cluster, monkeypatch, capsys):
+    """It counts what is free only: what it refuses while others work may fit when they are done."""
+    answers = [Answer(False, "nodes on their way: 1"), Answer(True, ""), Answer(True, ""), Answer(True, "")]
+    busy = [True, True, False]
+    monkeypatch.setattr(actors, "answer", lambda group: answers.pop(0))
+    monkeypatch.setattr(actors, "in_use", lambda: busy.pop(0))
+    monkeypatch.setattr(actors, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda seconds: None))
+    with pytest.raises(
+        UserError, match=r"asks for 3 CPU .* has 2, and no node types of its autoscaler .*clients\.wait"
+    ):
+        actors.check_fits([{"CPU": 3.0}])
+    assert answers == busy == []
+    assert capsys.readouterr().out.splitlines() == [
+        "waiting for the cluster to grow: the run asks for 3 CPU in shares of up to 3, the cluster has 2; "
+        "nodes on their way: 1"
+    ]
+    assert {group["state"] for group in ray.util.placement_group_table().values()} <= {"REMOVED"}
+
+
+def test_nodes_that_people_add_are_waited_for_as_long_as_they_say(cluster, monkeypatch):
+    """A clock that has gone on by a minute at each look: refused at the first, or at the second of two minutes."""
+    looks = []
+    monkeypatch.setattr(actors, "answer", lambda group: looks.append(group))
+    for wait, expected in ((0.0, 1), (2.0, 2)):
+        clock = iter(range(0, 600, 60))
+        monkeypatch.setattr(actors, "time", SimpleNamespace(monotonic=clock.__next__, sleep=lambda seconds: None))
+        looks.clear()
+        with pytest.raises(UserError, match=r"the cluster has 2; lower clients\.cpus-per-actor"):
+            actors.check_fits([{"CPU": 3.0}], wait)
+        assert len(looks) == expected
 
 
 def test_shares_of_a_gpu_lie_on_one_device():

@@ -107,7 +107,7 @@ def test_a_younger_field_leaves_earlier_keys_alone(monkeypatch):
 
 def test_every_field_says_its_part():
     """None is known by a name in a list: those of stage 2 that say where it runs, and how policies are asked."""
-    where = ("backend", "gpus_per_worker", "cpus_per_worker", "recompute", "engine", "zero_stage")
+    where = ("backend", "gpus_per_worker", "cpus_per_worker", "recompute", "wait", "engine", "zero_stage")
     assert of_part(RLHFConfig, "where") == where
     answers = {"samples", "generation_batch", "temperature", "top_p", "max_new_tokens"}
     assert set(of_part(RLHFConfig, "answers")) == answers
