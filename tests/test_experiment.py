@@ -121,6 +121,29 @@ def test_stop_at_a_known_place_then_resume(tiny, tmp_path, whole, stop):
     assert measured(again) == measured(whole[0])
 
 
+def test_stopped_amid_its_adapters_a_run_writes_all_of_them_again(tiny, tmp_path, monkeypatch):
+    from raypref.models import peft_io
+
+    calls = []
+
+    def third_stops(folder, *words):
+        calls.append(folder)
+        if len(calls) == 3:
+            folder.mkdir(parents=True)
+            (folder / "adapter_model.safetensors").write_bytes(b"half")
+            raise Stop
+        export(folder, *words)
+
+    export = peft_io.export_peft
+    monkeypatch.setattr(peft_io, "export_peft", third_stops)
+    with pytest.raises(Stop):
+        experiment.run(tiny, tmp_path)
+    monkeypatch.setattr(peft_io, "export_peft", export)
+    experiment.run(tiny, tmp_path)
+    files = sorted((tmp_path / "adapters").rglob("adapter_model.safetensors"))
+    assert len(files) == 1 + 10 and all(file.stat().st_size == files[0].stat().st_size for file in files)
+
+
 def test_a_variational_run_stopped_between_rounds_goes_on_as_if_it_had_not_been(tiny, tmp_path):
     """State has statistics, peers, log-weights and labels beside θ; what was shown of later rounds is shown once."""
 

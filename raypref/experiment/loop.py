@@ -273,10 +273,10 @@ def run(
                         store.personalized(record, seconds)
                         if progress:
                             progress.advance(len(record.clients))
+        if adapters:  # before the result, with which a run is finished: what is killed here is written again
+            store.export(inputs.layout, inputs.data.ids)
         result = store.finish(inputs.data, inputs.layout)
         for doubt in results.doubts(result):
             console.say(f"warning: {doubt}")
-        if adapters:
-            store.export(inputs.layout, inputs.data.ids)
     publish(store, track)
     return store.result()
