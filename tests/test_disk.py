@@ -8,8 +8,12 @@ import sys
 import pytest
 
 from raypref.experiment import loop as experiment
+from raypref.experiment.tracked import tracked, tracker
 from raypref.storage.results import Store
+from raypref.storage.tracking import search
 from raypref.tools import checkpoint, console
+
+pytestmark = pytest.mark.slow
 
 MEASURED = ("test", "validation", "assignment", "rounds", "client_steps")
 
@@ -30,9 +34,9 @@ def whole(tiny, tmp_path_factory):
     return experiment.run(tiny, tmp_path_factory.mktemp("whole") / "run", adapters=False)
 
 
-def run_with(fault, config, folder, log) -> tuple[int, str]:
+def run_with(fault, config, folder, log, tracking="") -> tuple[int, str]:
     """Run in a process of its own, where `fault()` happens once round 2 is saved -> exit status, the one line that
-    it said."""
+    it said (beside a warning where it is tracked, in a database in the folder `tracking`)."""
 
     class Bar:
         def __init__(self, total, label, done):
@@ -50,20 +54,25 @@ def run_with(fault, config, folder, log) -> tuple[int, str]:
                 fault()
 
     def command(argv):
-        experiment.run(config, folder, bar=Bar, adapters=False)
+        to = tracker("full", f"sqlite:///{tracking}/mlflow.db") if tracking else None
+        tracked(config, folder, to, bar=Bar, adapters=False)
 
     child = os.fork()
     if child == 0:
         sys.stderr = open(log, "w")  # noqa: SIM115 - the process ends here
+        status = -1
         try:
             status = console.main(command, [])
             sys.stderr.flush()
         finally:
             os._exit(status)
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    said = [line for line in log.read_text().splitlines() if "Loading weights" not in line]  # of transformers
-    assert len(said) == 1 and said[0].startswith(f"raypref: {folder}/state.safetensors: "), said
-    return status, said[0]
+    *warned, said = [line for line in log.read_text().splitlines() if line and "Loading weights" not in line]
+    assert all(line.startswith("raypref: warning: MLflow") for line in warned) and bool(warned) is bool(tracking), (
+        warned
+    )
+    assert said.startswith(f"raypref: {folder}/"), said
+    return status, said
 
 
 def check_intact(config, folder, whole):
@@ -76,6 +85,8 @@ def check_intact(config, folder, whole):
 
 
 def test_a_full_disk(tiny, disk, tmp_path, whole):
+    """MLflow's database is on it, too."""
+
     def fill():
         with open(disk / "filler", "wb", buffering=0) as file:
             try:
@@ -84,10 +95,12 @@ def test_a_full_disk(tiny, disk, tmp_path, whole):
             except OSError:
                 pass
 
-    status, said = run_with(fill, tiny, disk / "run", tmp_path / "log")
+    status, said = run_with(fill, tiny, disk / "run", tmp_path / "log", disk)
     assert status == 2 and "no space is left; free some; what was saved" in said, said
     (disk / "filler").unlink()
     check_intact(tiny, disk / "run", whole)
+    tracked(tiny, disk / "run", tracker("full", f"sqlite:///{disk}/mlflow.db"), adapters=False)
+    assert [run.status for run in search(f"sqlite:///{disk}/mlflow.db", ["full"])[0]] == ["FINISHED"]
 
 
 def test_a_disk_that_becomes_read_only(tiny, disk, tmp_path, whole):

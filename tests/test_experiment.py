@@ -14,6 +14,7 @@ from raypref.evaluation.latent import Latent
 from raypref.experiment import loop as experiment
 from raypref.storage.results import Store, doubts, safe_name
 from raypref.tools import checkpoint
+from raypref.tools.errors import Lost
 from raypref.tools.rng import stream
 
 
@@ -119,6 +120,23 @@ def test_stop_at_a_known_place_then_resume(tiny, tmp_path, whole, stop):
         experiment.run(tiny, tmp_path, bar=stopping(*stop), adapters=False)
     again = experiment.run(tiny, tmp_path, adapters=False)
     assert measured(again) == measured(whole[0])
+
+
+def test_a_cluster_too_small_after_a_loss_is_told_what_stands(tiny, tmp_path, monkeypatch):
+    """The second start of the run finds half of the cluster; the first, which finds it too small, has nothing to say
+    of what was saved."""
+    ends = [Lost("a node died"), UserError("the run asks for 3 CPU, the cluster has 2")]
+
+    def fails(inputs, saved):
+        raise ends.pop(0)
+        yield
+
+    monkeypatch.setattr(experiment, "stream", fails)
+    with pytest.raises(UserError, match="the cluster has 2; what was saved stands, --resume goes on from there"):
+        experiment.run(tiny, tmp_path / "lost", adapters=False)
+    ends.append(UserError("the run asks for 3 CPU, the cluster has 2"))
+    with pytest.raises(UserError, match=r"the cluster has 2$"):
+        experiment.run(tiny, tmp_path / "small", adapters=False)
 
 
 def test_stopped_amid_its_adapters_a_run_writes_all_of_them_again(tiny, tmp_path, monkeypatch):

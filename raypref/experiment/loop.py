@@ -215,6 +215,10 @@ def enduring(inputs: Inputs, store: results.Store) -> Iterator[Record]:
                 raise
             store.restarts += 1
             console.warn(f"{lost.why}; going on from what was saved (restart {store.restarts} of at most {most})")
+        except UserError as error:  # such as a cluster that is too small without the node that it has lost
+            if not store.restarts:
+                raise
+            raise UserError(f"{error}; what was saved stands, --resume goes on from there") from error
 
 
 def run(

@@ -407,6 +407,7 @@ def _mlflow() -> Any:
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     logging.getLogger("alembic").setLevel(logging.WARNING)
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # logs tracebacks of what it then raises
     import mlflow
     import mlflow.entities
     import mlflow.exceptions

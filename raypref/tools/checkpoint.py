@@ -87,7 +87,7 @@ def write_bytes(path: Path, data: bytes) -> None:
             os.fsync(file.fileno())
         os.replace(aside, path)
     except BaseException as error:
-        if isinstance(error, OSError):
+        if isinstance(error, OSError) and error.errno:
             error.filename = str(path)  # a write that fails does not say where
         with contextlib.suppress(OSError):
             aside.unlink()
