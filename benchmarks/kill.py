@@ -138,7 +138,7 @@ def differences(whole: Path, folder: Path) -> list[str]:
 def damages(folder: Path) -> list[str]:
     """Files in a folder that do not read, and temporary files that are left, a line each."""
     out = []
-    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+    for path in sorted(p for p in folder.rglob("*") if p.is_file() and "tune" not in p.parts):  # Ray Tune's own notes
         if checkpoint.ASIDE.fullmatch(path.name) or path.suffix in (".tmp", ".part"):
             out.append(f"{path} is left over")
             continue
@@ -203,7 +203,8 @@ class Cluster:
     @contextlib.contextmanager
     def second_node(self) -> Iterator[Any]:
         """A second node as large as the first, gone afterwards whether or not it was killed."""
-        node = self.nodes.add_node(num_cpus=2)
+        with terminable():
+            node = self.nodes.add_node(num_cpus=2)
         try:
             yield node
         finally:
@@ -238,6 +239,16 @@ class Cluster:
 
 
 @contextlib.contextmanager
+def terminable() -> Iterator[None]:
+    """Keeps what SIGTERM does: Ray puts its own in its place, which ends this process where it stands."""
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+
+
+@contextlib.contextmanager
 def cluster() -> Iterator[Cluster]:
     """A cluster with folders of its own, so that it neither finds another of this machine nor is found."""
     with tempfile.TemporaryDirectory(
@@ -247,9 +258,11 @@ def cluster() -> Iterator[Cluster]:
         import ray
         from ray.cluster_utils import Cluster as Nodes
 
-        nodes = Nodes(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+        with terminable():
+            nodes = Nodes(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
         try:
-            ray.init(nodes.address, log_to_driver=False, logging_level="ERROR")
+            with terminable():
+                ray.init(nodes.address, log_to_driver=False, logging_level="ERROR")
             yield Cluster(nodes.address, nodes)
         finally:
             ray.shutdown()
