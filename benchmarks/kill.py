@@ -138,7 +138,9 @@ def differences(whole: Path, folder: Path) -> list[str]:
 def damages(folder: Path) -> list[str]:
     """Files in a folder that do not read, and temporary files that are left, a line each."""
     out = []
-    for path in sorted(p for p in folder.rglob("*") if p.is_file() and "tune" not in p.parts):  # Ray Tune's own notes
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        if "tune" in path.relative_to(folder).parts:  # Ray Tune's own notes
+            continue
         if checkpoint.ASIDE.fullmatch(path.name) or path.suffix in (".tmp", ".part"):
             out.append(f"{path} is left over")
             continue
