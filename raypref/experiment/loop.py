@@ -215,6 +215,10 @@ def enduring(inputs: Inputs, store: results.Store) -> Iterator[Record]:
                 raise
             store.restarts += 1
             console.warn(f"{lost.why}; going on from what was saved (restart {store.restarts} of at most {most})")
+        except UserError as error:  # such as a cluster that is too small without the node that it has lost
+            if not store.restarts:
+                raise
+            raise UserError(f"{error}; what was saved stands, --resume goes on from there") from error
 
 
 def run(
@@ -273,10 +277,10 @@ def run(
                         store.personalized(record, seconds)
                         if progress:
                             progress.advance(len(record.clients))
+        if adapters:  # before the result, with which a run is finished: what is killed here is written again
+            store.export(inputs.layout, inputs.data.ids)
         result = store.finish(inputs.data, inputs.layout)
         for doubt in results.doubts(result):
             console.say(f"warning: {doubt}")
-        if adapters:
-            store.export(inputs.layout, inputs.data.ids)
     publish(store, track)
     return store.result()
