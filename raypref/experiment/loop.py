@@ -23,10 +23,9 @@ from raypref.clients.protocol import Clients, Usage
 from raypref.clients.seen import parted
 from raypref.clients.work import Personalized
 from raypref.config import RunConfig, UserError, registry, validate
-from raypref.data.encode import encode_federation
-from raypref.data.load import load
 from raypref.evaluation import latent
 from raypref.experiment import forecast
+from raypref.experiment.encoded import encoded
 from raypref.experiment.publish import publish
 from raypref.models import features
 from raypref.models.selector import check_tokens, load_tokenizer, pad_id
@@ -102,8 +101,7 @@ def prepare(config: RunConfig) -> Inputs:
     check(config)
     objective, tokenizer = registry.objective(config.objective), load_tokenizer(config.model.base)
     layout = objective.layout(config)
-    federation = load(config.data, config.seed)
-    data = encode_federation(federation, tokenizer, objective.encoding(config), config.data.max_length)
+    data = encoded(config, tokenizer, objective.encoding(config))
     check_tokens(config.model.base, data.largest_token)
     inputs = Inputs(config, data, objective.choice_ids(tokenizer, config), pad_id(tokenizer), layout)
     forecast.check(inputs)
