@@ -62,6 +62,8 @@ class Bound:
     """Each module's [n, r, d_out]: the order in which products with it and, in the backward pass, with its transpose
     are quick."""
     dropout: Dropout | None
+    merge: bool = False
+    """Whether the one client's adapters are added to the weights, which then cost what the frozen ones do."""
 
 
 class Together:
@@ -74,11 +76,13 @@ class Together:
         """What the modules are reading in turn, and their first products of it that are still to be used."""
         self.first: dict[StackedLoRA, Tensor] = {}
 
-    def bind(self, adapters: Sequence[tuple[Tensor, Tensor]], dropout: Dropout | None) -> None:
+    def bind(
+        self, adapters: Sequence[tuple[Tensor, Tensor]], dropout: Dropout | None = None, merge: bool = False
+    ) -> None:
         """adapters: (A [n, r, d_in], B [n, d_out, r]) of each module."""
         dtype = self.modules[0].linear.weight.dtype
         A = torch.cat([A for A, _ in adapters], dim=1).to(dtype)
-        self.bound = Bound(A, [B.mT.contiguous().to(dtype) for _, B in adapters], dropout)
+        self.bound = Bound(A, [B.mT.contiguous().to(dtype) for _, B in adapters], dropout, merge)
 
     def release(self) -> None:
         """From now on the modules compute their frozen parts alone."""
@@ -108,8 +112,12 @@ class StackedLoRA(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x [n * b, L, d_in] -> [n * b, L, d_out], rows i * b to (i + 1) * b through adapter i."""
+        bound = self.together.bound
+        if bound and bound.merge:
+            (A,), (B,) = bound.A.chunk(len(self.together.modules), dim=1)[self.place], bound.B[self.place]
+            return nn.functional.linear(x, self.linear.weight.addmm(B.T, A, alpha=self.scale), self.linear.bias)
         y: Tensor = self.linear(x)
-        if (bound := self.together.bound) is None:
+        if bound is None:
             return y
         first, B = self.together.product(self, x, bound), bound.B[self.place]
         scale = self.scale * (bound.dropout.scale if bound.dropout else 1.0)

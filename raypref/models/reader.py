@@ -64,12 +64,12 @@ class Reader:
 
     @torch.inference_mode()
     def choice_logits(self, rows: Tensor, folds: Sequence[EncodedFold]) -> list[Tensor]:
-        """Row i on fold i -> choice logits [2 N_i, 2] float32, in batches of similar length."""
+        """Row i on fold i -> choice logits [2 N_i, 2] float32, in batches of similar length: one row after another, as
+        a row alone takes no more than the frozen base does (`Selector.states`), and nobody's padding."""
         logits = [torch.empty(2 * fold.pairs, 2) for fold in folds]
-        for parts, ids, lengths, _ in self.passes(folds):
-            out = self.selector.choice_logits(rows, ids, lengths).cpu()
-            for i, part in enumerate(parts):
-                logits[i][part] = out[i, : len(part)]
+        for row, fold, of_fold in zip(rows.split(1), folds, logits, strict=True):
+            for (part,), ids, lengths, _ in self.passes([fold]):
+                of_fold[part] = self.selector.choice_logits(row, ids, lengths)[0].cpu()
         return logits
 
     def tensor(self, array: np.ndarray) -> Tensor:

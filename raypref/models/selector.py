@@ -58,12 +58,12 @@ class Selector:
         self.layout: Layout = lora_layout(sizes, config.lora_r)
 
     @contextlib.contextmanager
-    def bound(self, rows: Tensor, dropout: Dropout | None = None) -> Iterator[None]:
-        """While inside, passes go through the adapters of `rows` [n, D]."""
+    def bound(self, rows: Tensor, dropout: Dropout | None = None, merge: bool = False) -> Iterator[None]:
+        """While inside, passes go through the adapters of `rows` [n, D]; merge: see `raypref.models.lora.Bound`."""
         tensors = self.layout.split(rows)
         adapters = {m: (tensors[f"{name}.lora_A"], tensors[f"{name}.lora_B"]) for name, m in self.modules.items()}
         for group in self.groups.values():
-            group.bind([adapters[module] for module in group.modules], dropout)
+            group.bind([adapters[module] for module in group.modules], dropout, merge)
         try:
             yield
         finally:
@@ -124,9 +124,10 @@ class Selector:
     def states(self, rows: Tensor | None, ids: Tensor, at: Tensor, dropout: Dropout | None = None) -> Tensor:
         """[n, b, L] -> last hidden states [n, b, P, H] at the positions `at` [n, b, P] alone, which is quicker than
         `hidden`; rows None: the frozen base."""
+        alone = rows is not None and len(rows) == 1 and dropout is None and self.model.dtype == torch.float32
         self.at = at.flatten(0, 1)
-        try:
-            return self._passed(rows, ids, dropout)
+        try:  # In half precision a small adapter would be lost in the weights; with gradients it must stay apart.
+            return self._passed(rows, ids, dropout, merge=alone and not torch.is_grad_enabled())
         finally:
             self.at = None
 
@@ -134,8 +135,8 @@ class Selector:
         """[n, b, L] -> last hidden states [n, b, L, H]; rows None: the frozen base."""
         return self._passed(rows, ids, dropout)
 
-    def _passed(self, rows: Tensor | None, ids: Tensor, dropout: Dropout | None) -> Tensor:
-        with contextlib.nullcontext() if rows is None else self.bound(rows, dropout):
+    def _passed(self, rows: Tensor | None, ids: Tensor, dropout: Dropout | None, merge: bool = False) -> Tensor:
+        with contextlib.nullcontext() if rows is None else self.bound(rows, dropout, merge):
             out = self.model.model(input_ids=ids.flatten(0, 1), use_cache=False).last_hidden_state
         return out.unflatten(0, ids.shape[:2])
 

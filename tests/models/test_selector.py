@@ -123,6 +123,22 @@ def test_what_is_read_is_what_the_whole_block_computes(kind):
     assert torch.equal(selector.hidden(rows, ids), whole)  # later passes are whole again
 
 
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_row_alone_is_read_through_merged_weights(architecture):
+    """Without gradients, in float32; the sums are other ones, so their last digits are. In half precision what is small
+    beside a weight would be lost, and it stays apart."""
+    selector = Selector(make_base(architecture), CHOICES, 0, CONFIG, "cpu")
+    rows, (ids, lengths) = random_rows(selector, 1), random_batch(1, 3, 12)
+    apart = selector.choice_logits(rows, ids, lengths)
+    with torch.no_grad():
+        merged = selector.choice_logits(rows, ids, lengths)
+    assert torch.allclose(merged, apart, atol=1e-5) and not torch.equal(merged, apart)
+    half = Selector(make_base(architecture).to(torch.bfloat16), CHOICES, 0, CONFIG, "cpu")
+    apart = half.choice_logits(rows, ids, lengths)
+    with torch.no_grad():
+        assert torch.equal(half.choice_logits(rows, ids, lengths), apart)
+
+
 def test_padding_never_shows():
     selector = Selector(make_base("qwen2"), CHOICES, 0, CONFIG, "cpu")
     rows = random_rows(selector, 1)
