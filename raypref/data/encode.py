@@ -10,6 +10,7 @@ import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -134,7 +135,9 @@ class EncodedFederation:
 
 Encode = Callable[[Sequence[Sequence[Pair]], Any, str, int, Sequence[Counts]], list[EncodedFold]]
 """What makes folds: `encode_pairs` or `encode_responses`."""
-TOGETHER = 2000
+LONGEST = 256
+"""Characters that no token exceeds."""
+TOGETHER = 500
 """Pairs, about, that the tokenizer is given at once, so that it uses all cores and few words are in memory twice."""
 
 
@@ -188,7 +191,7 @@ def encode_pairs(
     filled = [
         fill(template, pair.prompt, *order)
         for pairs in lists
-        for pair in pairs
+        for pair in map(partial(_bounded, most=LONGEST * max_length), pairs)
         for order in ((pair.chosen, pair.rejected), (pair.rejected, pair.chosen))
     ]
     read = _tokenised([text for text, _ in filled], tokenizer)
@@ -206,8 +209,9 @@ def encode_responses(
     the left, never a response.
     """
     end, eos = GENERATION[template].end, tokenizer.eos_token_id
-    asked = [ask(template, pair.prompt) for pairs in lists for pair in pairs for _ in range(2)]
-    responses = (response for pairs in lists for pair in pairs for response in (pair.chosen, pair.rejected))
+    bounded = [_bounded(pair, LONGEST * max_length) for pairs in lists for pair in pairs]
+    asked = [ask(template, pair.prompt) for pair in bounded for _ in range(2)]
+    responses = (response for pair in bounded for response in (pair.chosen, pair.rejected))
     texts = [f"{stem} {response}{end}" for (stem, _), response in zip(asked, responses, strict=True)]
     sequences: list[Fitted | None] = []
     for (ids, characters), (stem, prompt) in zip(_tokenised(texts, tokenizer), asked, strict=True):
@@ -217,6 +221,13 @@ def encode_responses(
         fitted = _fit(ids, characters, [prompt, (len(stem), len(stem) + 1)], max_length)
         sequences.append(fitted and fitted._replace(spans=[fitted.spans[0], len(fitted.tokens)]))
     return _folds(sequences, lists, 2, counts)
+
+
+def _bounded(pair: Pair, most: int) -> Pair:
+    """The pair without the text that could not fit anyway: a line of 20 MB would take minutes. What is left of it is
+    still too long, for the responses, or more than enough, for the prompt, which loses its beginning."""
+    prompt, *responses = pair.prompt[-most:], pair.chosen[:most], pair.rejected[:most]
+    return Pair(prompt, *responses)
 
 
 def _tokenised(texts: list[str], tokenizer: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -268,8 +268,8 @@ def write(pairs: list[dict[str, Any]], store: Store, out: Path, args: Synthesize
     answers = store.answers.values()
     tokens_in, tokens_out = sum(a.tokens_in for a in answers), sum(a.tokens_out for a in answers)
     dollars = cost(tokens_in, tokens_out, args)
-    usage = f"; {tokens_in:,} tokens in and {tokens_out:,} out in all, about ${dollars:,.2f}" if tokens_in else ""
-    console.say(f"{out}: {len(pairs):,} pairs{usage}")
+    usage = f"; {tokens_in:,} tokens in and {tokens_out:,} out for the answers kept, about ${dollars:,.2f}"
+    console.say(f"{out}: {len(pairs):,} pairs{usage if tokens_in else ''}")
     cut = sum(answer.finish == "length" for answer in answers)
     if cut:
         console.say(f"{cut:,} of {len(answers):,} responses were cut at --max-tokens {args.max_tokens}")

@@ -22,7 +22,7 @@ MODEL = "gpt-4o-mini"
 PRICES = (0.15, 0.60)
 """Public prices of `MODEL`, USD per million tokens read and written."""
 
-CUT = "went by before a word of an answer"
+CUT = "before a word of an answer"
 """In the reason of a request that was cut inside the model's thoughts."""
 APART = ("reasoning_content", "reasoning", "thinking")
 """Fields of a message that hold thoughts where a server takes them out of the text."""
@@ -143,8 +143,9 @@ def answer(response: Any, url: str, max_tokens: int, purpose: str = "", thinking
         raise Again(f"no chat completion, but {response.text[:80]!r}") from None
     apart = isinstance(message.get("content"), list) or any(message.get(name) for name in APART)
     if finish == "length" and (not text or ends_thinking(said, reasons=thinking > 0 and not apart)):
-        room = f" and --thinking {thinking}, then" if thinking else " (--thinking gives them room)"
-        raise Refused(f"--max-tokens {max_tokens} {CUT}, as with models that think{room}; raise it")
+        limit = f"--max-tokens {max_tokens}" + (f" and --thinking {thinking}" if thinking else "")
+        mend = "raise --thinking" if thinking else "--thinking gives models that think room for it"
+        raise Refused(f"it was cut at {limit}, {CUT}; {mend}")
     return Answer(text, finish, read, written)
 
 

@@ -202,19 +202,21 @@ def enduring(inputs: Inputs, store: results.Store) -> Iterator[Record]:
 
     Raises `Lost` where that happens more often than `clients.restarts`, or where a trial's places went with a node.
     """
-    most = inputs.config.clients.restarts
+    most, restarts = inputs.config.clients.restarts, 0
     while True:
         state, used, personalized = store.resume(inputs.data.digest)
         try:
             yield from stream(inputs, Saved(state, used, frozenset(personalized)))
             return
         except Lost as lost:
-            if lost.displaced or store.restarts == most:
+            if lost.displaced or restarts == most:
                 raise
-            store.restarts += 1
-            console.warn(f"{lost.why}; going on from what was saved (restart {store.restarts} of at most {most})")
+            restarts += 1
+            store.restarted()
+            begun = f"round {store.lines()[-1]['round'] + 1}" if store.lines() else "its start"
+            console.warn(f"{lost.why}; going on from {begun} (restart {restarts} of at most {most})")
         except UserError as error:  # such as a cluster that is too small without the node that it has lost
-            if not store.restarts:
+            if not restarts:
                 raise
             raise UserError(f"{error}; what was saved stands, --resume goes on from there") from error
 

@@ -4,6 +4,7 @@ config.json                  the configuration
 data.json                    a digest of the data as it was read
 state.safetensors            state after the last round, with its round, budget and configuration key inside
 records.jsonl                a line a round: metrics, budget, group assignment where it changed
+restarts.json                how often it went on by itself after an actor or a node was lost
 latent.npz                   with the variational objective: the clients' posteriors over rounds
 initialization.safetensors   what every client starts its personalization from
 clients/NNN.safetensors      a stack of personalized clients: rows and curves
@@ -44,7 +45,7 @@ class Store:
         self.folder, self.config = folder, config
         self.algorithm = registry.algorithm(config.algorithm)
         self.restarts = 0
-        """Times that this process went on after an actor or a node was lost."""
+        """Times that the run went on by itself after an actor or a node was lost."""
         if (folder / "config.json").exists():
             other = read_config(folder)
             if other.key != config.key:
@@ -62,7 +63,8 @@ class Store:
 
         data: the digest of the encoded data; `UserError` where what was saved was trained on other data.
         """
-        digest = self.folder / "data.json"
+        digest, restarts = self.folder / "data.json", self.folder / "restarts.json"
+        self.restarts = checkpoint.read_json(restarts, "restarts")["restarts"] if restarts.exists() else 0
         if digest.exists() and checkpoint.read_json(digest)["digest"] != data:
             raise UserError(f"the data changed since {self.folder} was begun; leave --resume out to start anew")
         checkpoint.write_json(self.folder / "config.json", to_dict(self.config))
@@ -77,6 +79,11 @@ class Store:
         kept = [line for line in self.lines() if state is not None and line["round"] <= state.round]
         checkpoint.write_lines(self.folder / "records.jsonl", kept)
         return state, used, done
+
+    def restarted(self) -> None:
+        """Count one more."""
+        self.restarts += 1
+        checkpoint.write_json(self.folder / "restarts.json", {"restarts": self.restarts})
 
     def started(self, state: State) -> None:
         """Record the first groups, before any round."""

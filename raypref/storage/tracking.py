@@ -87,7 +87,8 @@ def _usable(uri: str, what: str = "cannot be used") -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:
-        raise UserError(f"MLflow at {uri} {what} ({_first(error)}); mend or unset MLFLOW_TRACKING_URI") from error
+        mend = "free some space" if "disk is full" in str(error) else "mend or unset MLFLOW_TRACKING_URI"
+        raise UserError(f"MLflow at {uri} {what} ({_first(error)}); {mend}") from error
 
 
 def _check_database(uri: str, purpose: str = "") -> None:

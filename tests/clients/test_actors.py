@@ -165,9 +165,10 @@ def test_a_run_goes_on_by_itself_where_an_actor_is_killed_and_a_resume_where_it_
 
     with pytest.raises(UserError, match=r"an actor died .* --resume"):
         experiment.run(config, tmp_path / "broken", bar=Bar, adapters=False)
-    assert "going on from what was saved (restart 1 of at most 1)" in capsys.readouterr().err
+    assert "(restart 1 of at most 1)" in capsys.readouterr().err
     assert len(killed) == 2
     resumed = experiment.run(config, tmp_path / "broken", adapters=False)
+    assert resumed["restarts"] == 1  # by itself; the second time by a person
     killed.clear()
     mended = experiment.run(override(config, {"clients.restarts": 2}), tmp_path / "mended", bar=Bar, adapters=False)
     assert mended["restarts"] == 2 and mended["test"] == resumed["test"]

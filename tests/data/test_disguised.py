@@ -69,8 +69,8 @@ def zipped(path):
 @pytest.mark.parametrize(
     ("name", "content", "advice"),
     [
-        ("pairs.jsonl", gzip.compress(LINES), "mv .*pairs.jsonl .*pairs.jsonl.gz"),
-        ("pairs.csv", gzip.compress(LINES), "mv .*pairs.csv .*pairs.csv.gz"),
+        ("pairs.jsonl", gzip.compress(LINES, mtime=0), "mv .*pairs.jsonl .*pairs.jsonl.gz"),
+        ("pairs.csv", gzip.compress(LINES, mtime=0), "mv .*pairs.csv .*pairs.csv.gz"),
         ("pairs.jsonl", POINTER, "git lfs pull"),
         ("pairs.csv", POINTER, "git lfs pull"),
         ("pairs.parquet", POINTER, "git lfs pull"),

@@ -134,3 +134,13 @@ def test_padding_goes_behind(tokenizer):
     padded = fold.padded(np.array([0, 2]), int(fold.lengths.max()), 0)
     assert padded[0, : fold.lengths[0]].tolist() == fold.tokens[: fold.lengths[0]].tolist()
     assert not padded[1, fold.lengths[2] :].any()
+
+
+def test_a_text_of_many_megabytes_takes_no_time(tokenizer):
+    """A response that could never fit is left out before it is read whole; of a prompt the end is what counts."""
+    word = "interesting " * 1_000_000
+    counts = Counts()
+    lists = [[Pair("q", word, "b"), Pair(word + "end", "a", "b")], [Pair(word[-9000:] + "end", "a", "b")]]
+    of_long, of_its_end = encode_pairs(lists, tokenizer, "short", 60, [counts, Counts()])
+    assert counts.too_long == 1 and counts.prompts_truncated == 1
+    assert np.array_equal(of_long.tokens, of_its_end.tokens) and of_long.lengths.tolist() == [60, 60]

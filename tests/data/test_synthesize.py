@@ -147,7 +147,9 @@ def test_every_prompt_gets_a_response_in_each_pole_of_one_axis(server, tmp_path,
     assert {(h["authorization"], h["path"]) for h in server.headers} == {("Bearer sk-1", "/v1/chat/completions")}
     said = capsys.readouterr().out
     assert "10 prompts, two responses each: 5 on education, 5 on humor" in said
-    assert f"{tmp_path}/pairs.jsonl: 10 pairs; 1,000 tokens in and 400 out in all" in said  # 20 of 50 and of 20
+    assert (
+        f"{tmp_path}/pairs.jsonl: 10 pairs; 1,000 tokens in and 400 out for the answers kept" in said
+    )  # 20 of 50 and of 20
     assert main(words(tmp_path, "--temperature", "0.5", "--max-tokens", "99")) == 0  # once more: nothing to pay for
     assert len(server.asked) == 20 and "20 responses are there, 0 to ask" in capsys.readouterr().out
 
@@ -268,7 +270,7 @@ def test_no_pair_holds_what_a_model_thought(server, tmp_path, prompts, capsys):
 
     server.fault = thinking
     assert main(words(tmp_path, "--limit", "3")) == 1
-    assert "--max-tokens 256 went by before a word of an answer" in capsys.readouterr().err
+    assert "cut at --max-tokens 256, before a word of an answer" in capsys.readouterr().err
     assert Counter(task[0] for task in server.asked) == dict.fromkeys(prompts[:3], 2)  # more tries would be no better
     rows = pairs(tmp_path)
     assert [pair["prompt"] for pair in rows] == prompts[1:3]

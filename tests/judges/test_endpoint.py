@@ -159,8 +159,8 @@ def test_an_answer_in_parts_or_after_a_thought_is_kept_as_what_it_says(server, o
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (answering("<think>\nOkay, let's see. The", "length"), "--max-tokens 8 went by before a word"),
-        (answering(None, "length"), "--max-tokens 8 went by before a word"),
+        (answering("<think>\nOkay, let's see. The", "length"), "it was cut at --max-tokens 8, before a word"),
+        (answering(None, "length"), "it was cut at --max-tokens 8, before a word"),
         ((200, {}, b'{"error": {"message": "overloaded", "code": 502}}'), "502 overloaded, 2 times"),
         ((200, {"Content-Type": "text/html"}, b"<!DOCTYPE html><html></html>"), "OPENAI_BASE_URL should end in /v1"),
         (answering({"A": 1}), "no chat completion, but '{"),
