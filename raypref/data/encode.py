@@ -225,9 +225,10 @@ def encode_responses(
 
 def _bounded(pair: Pair, most: int) -> Pair:
     """The pair without the text that could not fit anyway: a line of 20 MB would take minutes. What is left of it is
-    still too long, for the responses, or more than enough, for the prompt, which loses its beginning."""
-    prompt, *responses = pair.prompt[-most:], pair.chosen[:most], pair.rejected[:most]
-    return Pair(prompt, *responses)
+    still too long, for the responses, or more than enough, for the prompt, whose beginning is lost but for the token
+    that it shares with the template."""
+    prompt = pair.prompt if len(pair.prompt) <= most + LONGEST else pair.prompt[:LONGEST] + pair.prompt[-most:]
+    return Pair(prompt, pair.chosen[:most], pair.rejected[:most])
 
 
 def _tokenised(texts: list[str], tokenizer: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
