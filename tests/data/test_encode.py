@@ -5,6 +5,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from raypref.config import UserError
+from raypref.data import encode
 from raypref.data.encode import Counts, Encoding, choice_tokens, encode_federation, encode_pairs, encode_responses
 from raypref.data.federation import Client, Federation, Pair
 from raypref.data.templates import GENERATION, TEMPLATES, ask, fill
@@ -136,11 +137,13 @@ def test_padding_goes_behind(tokenizer):
     assert not padded[1, fold.lengths[2] :].any()
 
 
-def test_a_text_of_many_megabytes_takes_no_time(tokenizer):
+def test_a_text_of_many_megabytes_takes_no_time(tokenizer, monkeypatch):
     """A response that could never fit is left out before it is read whole; of a prompt the end is what counts."""
-    word = "interesting " * 1_000_000
-    counts = Counts()
-    lists = [[Pair("q", word, "b"), Pair(word + "end", "a", "b")], [Pair(word[-9000:] + "end", "a", "b")]]
-    of_long, of_its_end = encode_pairs(lists, tokenizer, "short", 60, [counts, Counts()])
+    word, counts = "interesting matter " * 1_000_000, Counts()
+    encode_pairs([[Pair("q", word, "b"), Pair(word, "a", "b")]], tokenizer, "short", 60, [counts])
     assert counts.too_long == 1 and counts.prompts_truncated == 1
-    assert np.array_equal(of_long.tokens, of_its_end.tokens) and of_long.lengths.tolist() == [60, 60]
+    pair = Pair("first " + word[:2000] + "end", "a", "b")
+    (whole,) = encode_pairs([[pair]], tokenizer, "short", 60, [Counts()])
+    monkeypatch.setattr(encode, "LONGEST", 10)
+    (bounded,) = encode_pairs([[pair]], tokenizer, "short", 60, [Counts()])
+    assert np.array_equal(bounded.tokens, whole.tokens) and np.array_equal(bounded.spans, whole.spans)
