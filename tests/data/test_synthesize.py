@@ -147,9 +147,8 @@ def test_every_prompt_gets_a_response_in_each_pole_of_one_axis(server, tmp_path,
     assert {(h["authorization"], h["path"]) for h in server.headers} == {("Bearer sk-1", "/v1/chat/completions")}
     said = capsys.readouterr().out
     assert "10 prompts, two responses each: 5 on education, 5 on humor" in said
-    assert (
-        f"{tmp_path}/pairs.jsonl: 10 pairs; 1,000 tokens in and 400 out for the answers kept" in said
-    )  # 20 of 50 and of 20
+    usage = "1,000 tokens in and 400 out for the answers kept"  # 20 of 50 and of 20
+    assert f"{tmp_path}/pairs.jsonl: 10 pairs; {usage}" in said
     assert main(words(tmp_path, "--temperature", "0.5", "--max-tokens", "99")) == 0  # once more: nothing to pay for
     assert len(server.asked) == 20 and "20 responses are there, 0 to ask" in capsys.readouterr().out
 
