@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT))
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
-from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict  # noqa: E402
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict  # noqa: E402
 from flwr.clientapp import ClientApp  # noqa: E402
 from flwr.serverapp import Grid, ServerApp  # noqa: E402
 from flwr.serverapp.strategy import FedAvg  # noqa: E402
@@ -25,34 +25,33 @@ from flwr.simulation import run_simulation  # noqa: E402
 
 from benchmarks.measuring import Turns  # noqa: E402
 
+app = ClientApp()
 
-def client_app(folder: str) -> ClientApp:
-    """Two steps or more of one client, from the row that it is sent."""
-    app = ClientApp()
 
-    @lru_cache(maxsize=1)
-    def loaded() -> tuple[Any, dict[str, np.ndarray]]:
-        from benchmarks.plain import Plain
+@lru_cache(maxsize=1)
+def loaded(folder: str) -> tuple[Any, dict[str, np.ndarray]]:
+    """A worker's base and the batches, once."""
+    from benchmarks.plain import Plain
 
-        torch.set_num_threads(1)
-        what = json.loads((Path(folder) / "what.json").read_text())
-        with np.load(Path(folder) / "batches.npz") as arrays:
-            return Plain(**what["plain"]), dict(arrays)
+    torch.set_num_threads(1)
+    what = json.loads((Path(folder) / "what.json").read_text())
+    with np.load(Path(folder) / "batches.npz") as arrays:
+        return Plain(**what["plain"]), dict(arrays)
 
-    @app.train()
-    def train(message: Message, context: Context) -> Message:
-        plain, arrays = loaded()
-        at = (int(message.content["config"]["server-round"]) - 1, int(context.node_config["partition-id"]))
-        steps = zip(*(torch.from_numpy(arrays[name][at]) for name in ("ids", "lengths", "slots")), strict=True)
-        batches = [(ids[:, : int(lengths.max())], lengths, slots) for ids, lengths, slots in steps]
-        row = plain.trained(torch.from_numpy(message.content["arrays"]["row"].numpy().copy()), batches)
-        content = {
-            "arrays": ArrayRecord({"row": Array(row.numpy())}),
-            "metrics": MetricRecord({"num-examples": int(arrays["sizes"][at[1]])}),
-        }
-        return Message(content=RecordDict(content), reply_to=message)
 
-    return app
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    """The local steps of one client, from the row that it is sent."""
+    plain, arrays = loaded(str(message.content["config"]["folder"]))
+    at = (int(message.content["config"]["server-round"]) - 1, int(context.node_config["partition-id"]))
+    steps = zip(*(torch.from_numpy(arrays[name][at]) for name in ("ids", "lengths", "slots")), strict=True)
+    batches = [(ids[:, : int(lengths.max())], lengths, slots) for ids, lengths, slots in steps]
+    row = plain.trained(torch.from_numpy(message.content["arrays"]["row"].numpy().copy()), batches)
+    content = {
+        "arrays": ArrayRecord({"row": Array(row.numpy())}),
+        "metrics": MetricRecord({"num-examples": int(arrays["sizes"][at[1]])}),
+    }
+    return Message(content=RecordDict(content), reply_to=message)
 
 
 class InTurns(FedAvg):
@@ -89,12 +88,14 @@ def main(folder: Path) -> None:
             min_available_nodes=what["clients"],
         )
         start = ArrayRecord({"row": Array(np.load(folder / "start.npy"))})
-        strategy.start(grid, start, num_rounds=what["rounds"])
+        strategy.start(grid, start, num_rounds=what["rounds"], train_config=ConfigRecord({"folder": str(folder)}))
 
     share = {"num_cpus": 1.0, "num_gpus": 0.0}
     backend = {"client_resources": share, "init_args": {"num_cpus": what["actors"], "include_dashboard": False}}
-    run_simulation(server, client_app(str(folder)), num_supernodes=what["clients"], backend_config=backend)
+    run_simulation(server, app, num_supernodes=what["clients"], backend_config=backend)
 
 
 if __name__ == "__main__":
+    from benchmarks.flower_side import main  # workers find what they cache in a module, not in a script
+
     main(Path(sys.argv[1]))

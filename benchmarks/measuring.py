@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -128,7 +129,7 @@ class Turns:
     def wait(self) -> None:
         """Return when it is this process's turn; `SystemExit` where whoever gives them is gone."""
         print("@ready", flush=True)
-        if not input():
+        if not sys.stdin.readline():
             raise SystemExit
         self.began = family_seconds(), time.perf_counter()
 

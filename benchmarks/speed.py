@@ -44,7 +44,7 @@ from raypref.config import RunConfig, UserError, override, to_dict  # noqa: E402
 from raypref.data.encode import EncodedClient, EncodedFold  # noqa: E402
 from raypref.models.block import block_at  # noqa: E402
 from raypref.models.layout import initial_row  # noqa: E402
-from raypref.models.selector import base_path  # noqa: E402
+from raypref.models.selector import base_layout, base_path  # noqa: E402
 from raypref.tools import checkpoint, console  # noqa: E402
 from raypref.tools.cli import parse  # noqa: E402
 from raypref.tools.errors import nearest  # noqa: E402
@@ -98,14 +98,20 @@ def fold_of(pairs: int, lengths: Sequence[int], seed: int) -> EncodedFold:
     return EncodedFold(tokens, np.concatenate([[0], np.cumsum(each)]), np.zeros((2 * pairs, 4), np.int32))
 
 
+def started(worker: Worker, n: int) -> Tensor:
+    """[n, D] rows as after some training: no adapter's product is zero."""
+    noise = torch.randn(n, worker.layout.width, generator=torch.Generator().manual_seed(0))
+    return initial_row(worker.layout, 0) + 0.02 * noise
+
+
 class Base:
     """The frozen base alone: what every way of training adapters has to compute."""
 
-    def __init__(self, base: str, pruned: bool) -> None:
+    def __init__(self, base: str, pruned: bool, dtype: torch.dtype = torch.float32, device: str = "cpu") -> None:
         """pruned: compute the last block at the choice mark alone, as clients do."""
         from transformers import AutoModelForCausalLM
 
-        model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32).requires_grad_(False).eval()
+        model = AutoModelForCausalLM.from_pretrained(base, dtype=dtype).to(device).requires_grad_(False).eval()
         self.body, self.head = model.model, model.get_output_embeddings().weight[list(CHOICES)].clone()
         self.at: Tensor | None = None
         if pruned:
@@ -160,14 +166,11 @@ class Steps:
             data[c] = EncodedClient(train, other, other)
         config = self.config(dropout)
         worker = Worker(config, data, CHOICES, 0)
-        noise = torch.randn(clients, worker.layout.width, generator=torch.Generator().manual_seed(0))
-        rows = initial_row(worker.layout, 0) + 0.02 * noise
+        rows = started(worker, clients).to(worker.device)
         return LocalTraining(worker, range(clients), rows, Stretch("train", 0, 10_000, config.optim.learning_rate))
 
     def plain(self, dropout: float) -> Plain:
         config = self.config(dropout)
-        from raypref.models.selector import base_layout
-
         return Plain(**plain_words(config, base_layout(config.model).segments, CHOICES))
 
 
@@ -194,7 +197,7 @@ def batches_of(local: LocalTraining, client: int, begin: int, end: int) -> list[
     out = []
     for drawn in local.batches[client][begin:end]:
         ids, lengths, _ = reader.batch([fold], [drawn])
-        out.append((ids[0], lengths[0], torch.from_numpy(drawn % 2)))
+        out.append((ids[0], lengths[0], reader.tensor(drawn % 2)))
     return out
 
 
@@ -427,8 +430,7 @@ def measure_judging(judging: Judging, row: str, options: Options, lines: Lines) 
     folds = [fold_of(judging.pairs, stream(0, "lengths", c).permutation(judging.lengths), c)
              for c in range(judging.clients)]  # fmt: skip
     worker = Worker(config, {c: EncodedClient(f, f, f) for c, f in enumerate(folds)}, CHOICES, 0)
-    noise = torch.randn(judging.rows, worker.layout.width, generator=torch.Generator().manual_seed(0))
-    rows, clients = (initial_row(worker.layout, 0) + 0.02 * noise).numpy(), np.arange(judging.clients)
+    rows, clients = started(worker, judging.rows).numpy(), np.arange(judging.clients)
     base, size = Base(base_path(judging.base), True), config.clients.eval_batch
     every = np.concatenate([[(c, j) for j in range(2 * judging.pairs)] for c in range(judging.clients)])
     order = sorted(every.tolist(), key=lambda at: -folds[at[0]].lengths[at[1]])
