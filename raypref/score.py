@@ -195,7 +195,7 @@ def scored(
     encode, template, _ = objective.encoding(config)
     counts = [Counts() for _ in pairs]
     length = config.data.max_length
-    folds = [encode([pair], tokenizer, template, length, count) for pair, count in zip(pairs, counts, strict=True)]
+    folds = encode([[pair] for pair in pairs], tokenizer, template, length, counts)
     usable = [fold for fold in folds if fold.pairs]
     margins = iter(worker.margins(row[None], concatenate(usable), z)[0].mean(-1).tolist() if usable else [])
     scores: list[tuple[float | None, str]] = []

@@ -367,6 +367,7 @@ def run_trial(
     from raypref.evaluation.ranking import last
 
     trial = trials[point["trial"]]
+    checkpoint.clear(trial.folder)  # of a process of this trial that was lost
     nodes = placement_group_table(get_current_placement_group())["bundles_to_node_id"]
     tags = {"raypref.nodes": " ".join(nodes[bundle] for bundle in sorted(nodes))}
     try:

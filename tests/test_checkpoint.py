@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import subprocess
 
 import numpy as np
 import pytest
@@ -51,6 +54,33 @@ def test_tensors_at_every_length(tmp_path):
     assert "cannot be read (raypref did not write it); " in refused(checkpoint.load, path)
     path.unlink()
     assert f"{path} is missing; " in refused(checkpoint.load, path)
+
+
+def test_what_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
+    """The old file stands, and no half of the new one lies beside it."""
+    path = tmp_path / "state"
+    checkpoint.write_bytes(path, b"old")
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        checkpoint.write_bytes(path, b"new")
+    assert [p.name for p in tmp_path.iterdir()] == ["state"] and path.read_bytes() == b"old"
+
+
+def test_what_killed_processes_were_writing_is_cleared_away(tmp_path):
+    """By whoever locks the folder next; files of living processes, and those of others, stay."""
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    (tmp_path / "clients").mkdir()
+    dead = [f".result.json.{gone.pid}", f"clients/.00000.safetensors.{gone.pid}", f".own.{os.getpid()}"]
+    stay = [f".result.json.{os.getppid()}", ".lock", ".hidden.txt", f"result.json.{gone.pid}"]
+    for name in dead + stay:
+        (tmp_path / name).touch()
+    with checkpoint.locked(tmp_path):
+        assert {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()} == set(stay)
 
 
 def test_of_lines_only_the_last_may_be_cut_short(tmp_path):

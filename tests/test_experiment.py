@@ -122,6 +122,46 @@ def test_stop_at_a_known_place_then_resume(tiny, tmp_path, whole, stop):
     assert measured(again) == measured(whole[0])
 
 
+def test_a_cluster_too_small_after_a_loss_is_told_what_stands(tiny, tmp_path, monkeypatch):
+    """The second start of the run finds half of the cluster; the first, which finds it too small, has nothing to say
+    of what was saved."""
+    ends = [Lost("a node died"), UserError("the run asks for 3 CPU, the cluster has 2")]
+
+    def fails(inputs, saved):
+        raise ends.pop(0)
+        yield
+
+    monkeypatch.setattr(experiment, "stream", fails)
+    with pytest.raises(UserError, match="the cluster has 2; what was saved stands, --resume goes on from there"):
+        experiment.run(tiny, tmp_path / "lost", adapters=False)
+    ends.append(UserError("the run asks for 3 CPU, the cluster has 2"))
+    with pytest.raises(UserError, match=r"the cluster has 2$"):
+        experiment.run(tiny, tmp_path / "small", adapters=False)
+
+
+def test_stopped_amid_its_adapters_a_run_writes_all_of_them_again(tiny, tmp_path, monkeypatch):
+    from raypref.models import peft_io
+
+    calls = []
+
+    def third_stops(folder, *words):
+        calls.append(folder)
+        if len(calls) == 3:
+            folder.mkdir(parents=True)
+            (folder / "adapter_model.safetensors").write_bytes(b"half")
+            raise Stop
+        export(folder, *words)
+
+    export = peft_io.export_peft
+    monkeypatch.setattr(peft_io, "export_peft", third_stops)
+    with pytest.raises(Stop):
+        experiment.run(tiny, tmp_path)
+    monkeypatch.setattr(peft_io, "export_peft", export)
+    experiment.run(tiny, tmp_path)
+    files = sorted((tmp_path / "adapters").rglob("adapter_model.safetensors"))
+    assert len(files) == 1 + 10 and all(file.stat().st_size == files[0].stat().st_size for file in files)
+
+
 def test_a_variational_run_stopped_between_rounds_goes_on_as_if_it_had_not_been(tiny, tmp_path):
     """State has statistics, peers, log-weights and labels beside θ; what was shown of later rounds is shown once."""
 

@@ -133,6 +133,14 @@ def test_close_stale_marks_only_running_runs_that_are_named(uri, experiment, cli
     client.set_terminated(ids[3])
 
 
+def test_a_run_that_its_folder_never_knew_does_not_stay_running(uri, experiment, client):
+    """The process was killed between the making of the run in MLflow and the writing of its id."""
+    ids = [client.create_run(experiment, tags={"raypref.folder": name}).info.run_id for name in ("/runs/a", "/runs/b")]
+    with Run(uri, experiment, "a", {}, {"raypref.folder": "/runs/a"}) as run:
+        assert [client.get_run(i).info.status for i in (*ids, run.id)] == ["KILLED", "RUNNING", "RUNNING"]
+    client.set_terminated(ids[1])
+
+
 def test_a_failed_run_resumed_loses_its_error_and_tells_what_was_changed(uri, experiment, client):
     with pytest.raises(ZeroDivisionError), Run(uri, experiment, "r", {"threads": 1, "K": 4}) as run:
         _ = 1 / 0

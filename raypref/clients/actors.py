@@ -49,6 +49,11 @@ PATIENCE = 30.0
 """Seconds between two lines that say what is waited for."""
 GROWTH = 60.0
 """The same, of a cluster that grows."""
+LOSSES = (
+    *(ray.exceptions.RayActorError, ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError),
+    ray.exceptions.ObjectLostError,  # what an actor has answered lies on its node until it is fetched
+)
+"""How Ray says that an actor or a node is gone."""
 REMEDY = "lower clients.{kind}s-per-actor or raise clients.clients-per-actor, or wait for nodes with clients.wait"
 """What a run can do that asks for more than there is."""
 
@@ -381,10 +386,10 @@ def stream_from_server(config: RunConfig, records: Callable[..., Iterator[Any]],
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, UserError):
             raise UserError(str(error.cause)) from error
-        if isinstance(error.cause, (ray.exceptions.RayActorError, ray.exceptions.WorkerCrashedError)):
+        if isinstance(error.cause, LOSSES):
             raise _lost(error.cause) from error
         raise
-    except ray.exceptions.RayActorError as error:
+    except LOSSES as error:
         raise _lost(error) from error
     finally:
         # The stream may have ended a moment ago, or go on where its reader has gone: it is one call of an actor, which

@@ -72,8 +72,8 @@ class Report:
             share = f"{100 * n.sum() / total:.1f} %"
             yield f"  {fold:10}{n.sum():>10,}{share:>9}{n.min():>8,}{np.median(n):>8,g}{n.max():>8,}"
         yield _row(counts.crossing, "distinct pairs in different folds for different people or values")
-        encode_fold, template, _ = registry.objective(self.config.objective).encoding(self.config)
-        sequence = "comparison" if encode_fold is encode.encode_pairs else "prompt with its response"
+        encode_folds, template, _ = registry.objective(self.config.objective).encoding(self.config)
+        sequence = "comparison" if encode_folds is encode.encode_pairs else "prompt with its response"
         yield f"\ntokens (template {template}, at most {data.max_length} a {sequence})"
         yield _row(tokens.prompts_truncated, "pairs lose prompt text from the left")
         yield _row(tokens.too_long, "pairs too long and left out: the responses alone do not fit")
@@ -84,16 +84,15 @@ class Report:
 
 def check(config: RunConfig, federation: Federation, counts: Counts, tokenizer: Any) -> Report:
     """Count what a run would meet in a data set that `load.read` has read; progress goes to standard error."""
-    encode_fold, template, _ = registry.objective(config.objective).encoding(config)
+    encode_folds, template, _ = registry.objective(config.objective).encoding(config)
     tokens = encode.Counts()
     starved: list[str] = []
     with console.Progress(sum(int(federation.sizes(fold).sum()) for fold in FOLDS), "pairs tokenised") as progress:
         for client in federation.clients:
-            usable = []
-            for pairs in map(client.fold, FOLDS):
-                usable.append(encode_fold(pairs, tokenizer, template, config.data.max_length, tokens).pairs)
-                progress.advance(len(pairs))
-            if 0 in usable:
+            lists = [client.fold(name) for name in FOLDS]
+            folds = encode_folds(lists, tokenizer, template, config.data.max_length, [tokens] * len(lists))
+            progress.advance(sum(map(len, lists)))
+            if not all(fold.pairs for fold in folds):
                 starved.append(client.id)
     return Report(config, federation, counts, tokens, tuple(starved))
 

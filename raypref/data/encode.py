@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from raypref.data.federation import FOLDS, Federation, Pair
+from raypref.data.federation import FOLDS, Client, Federation, Pair
 from raypref.data.templates import GENERATION, TEMPLATES, ask, fill
 from raypref.tools.errors import UserError
 
@@ -132,8 +132,10 @@ class EncodedFederation:
         return np.array([c.fold(fold).pairs for c in self.clients], dtype=np.int64)
 
 
-Encode = Callable[[Sequence[Pair], Any, str, int, Counts], EncodedFold]
-"""What makes a fold: `encode_pairs` or `encode_responses`."""
+Encode = Callable[[Sequence[Sequence[Pair]], Any, str, int, Sequence[Counts]], list[EncodedFold]]
+"""What makes folds: `encode_pairs` or `encode_responses`."""
+TOGETHER = 2000
+"""Pairs, about, that the tokenizer is given at once, so that it uses all cores and few words are in memory twice."""
 
 
 class Encoding(NamedTuple):
@@ -152,48 +154,76 @@ def encode_federation(federation: Federation, tokenizer: Any, encoding: Encoding
     Raises `UserError` where a client is left without a usable pair in a fold.
     """
     counts = Counts()
-    clients = []
-    for client in federation.clients:
-        folds = {}
-        for name in FOLDS:
-            folds[name] = encoding.encode(client.fold(name), tokenizer, encoding.template, max_length, counts)
-            if not folds[name].pairs:
-                raise UserError(
-                    f"client {client.id!r} has no usable {name} pair within data.max_length={max_length}; raise it, "
-                    "give clients more pairs, or raise data.min_rows to leave such clients out"
-                )
-        clients.append(EncodedClient(**folds))
+    clients: list[EncodedClient] = []
+    for some in _by_pairs(federation.clients, TOGETHER):
+        lists = [client.fold(name) for client in some for name in FOLDS]
+        read = encoding.encode(lists, tokenizer, encoding.template, max_length, [counts] * len(lists))
+        for client, *folds in zip(some, *(read[i :: len(FOLDS)] for i in range(len(FOLDS))), strict=True):
+            for name, fold in zip(FOLDS, folds, strict=True):
+                if not fold.pairs:
+                    raise UserError(
+                        f"client {client.id!r} has no usable {name} pair within data.max_length={max_length}; raise "
+                        "it, give clients more pairs, or raise data.min_rows to leave such clients out"
+                    )
+            clients.append(EncodedClient(*folds))
     notes = (*federation.notes, *counts.notes())
     return EncodedFederation(federation.ids, federation.group_of, federation.groups, tuple(clients), counts, notes)
 
 
-def encode_pairs(pairs: Sequence[Pair], tokenizer: Any, template: str, max_length: int, counts: Counts) -> EncodedFold:
-    """The comparisons of one fold, each pair in both orders.
+def _by_pairs(clients: Sequence[Client], most: int) -> Iterator[list[Client]]:
+    """Clients in their order, in parts of about `most` pairs."""
+    pairs = np.cumsum([sum(len(client.fold(name)) for name in FOLDS) for client in clients])
+    for _, part in itertools.groupby(range(len(clients)), key=(pairs // most).tolist().__getitem__):
+        yield [clients[i] for i in part]
 
-    Adds to `counts`. Over-long inputs lose prompt tokens from the left, never a response or the mark.
+
+def encode_pairs(
+    lists: Sequence[Sequence[Pair]], tokenizer: Any, template: str, max_length: int, counts: Sequence[Counts]
+) -> list[EncodedFold]:
+    """The comparisons of several lists of pairs, each pair in both orders: a fold of each list.
+
+    Adds to each list's own of `counts`. Over-long inputs lose prompt tokens from the left, never a response or the
+    mark.
     """
-    if not pairs:
-        return concatenate([])
-    filled = [fill(template, p.prompt, *o) for p in pairs for o in ((p.chosen, p.rejected), (p.rejected, p.chosen))]
-    encoding = tokenizer([text for text, _ in filled], return_offsets_mapping=True)
-    sequences = [
-        _fit(np.asarray(ids, np.int32), np.asarray(characters, np.int64).reshape(-1, 2), parts, max_length)
-        for ids, characters, (_, parts) in zip(encoding["input_ids"], encoding["offset_mapping"], filled, strict=True)
+    filled = [
+        fill(template, pair.prompt, *order)
+        for pairs in lists
+        for pair in pairs
+        for order in ((pair.chosen, pair.rejected), (pair.rejected, pair.chosen))
     ]
-    return _fold(sequences, 4, counts)
+    read = _tokenised([text for text, _ in filled], tokenizer)
+    sequences = [_fit(*tokens, parts, max_length) for tokens, (_, parts) in zip(read, filled, strict=True)]
+    return _folds(sequences, lists, 4, counts)
 
 
 def encode_responses(
-    pairs: Sequence[Pair], tokenizer: Any, template: str, max_length: int, counts: Counts
-) -> EncodedFold:
-    """The responses of one fold, for DPO, each behind its prompt.
+    lists: Sequence[Sequence[Pair]], tokenizer: Any, template: str, max_length: int, counts: Sequence[Counts]
+) -> list[EncodedFold]:
+    """The responses of several lists of pairs, for DPO, each behind its prompt: a fold of each list.
 
     Sequence 2i is prompt i with the chosen response, 2i + 1 with the rejected one, each to its end. template: one of
-    `raypref.data.templates.GENERATION`. Adds to `counts`. Over-long inputs lose prompt tokens from the
-    left, never a response.
+    `raypref.data.templates.GENERATION`. Adds to each list's own of `counts`. Over-long inputs lose prompt tokens from
+    the left, never a response.
     """
-    responses = ((pair.prompt, response) for pair in pairs for response in (pair.chosen, pair.rejected))
-    return _fold([_respond(*texts, tokenizer, template, max_length) for texts in responses], 2, counts)
+    end, eos = GENERATION[template].end, tokenizer.eos_token_id
+    asked = [ask(template, pair.prompt) for pairs in lists for pair in pairs for _ in range(2)]
+    responses = (response for pairs in lists for pair in pairs for response in (pair.chosen, pair.rejected))
+    texts = [f"{stem} {response}{end}" for (stem, _), response in zip(asked, responses, strict=True)]
+    sequences: list[Fitted | None] = []
+    for (ids, characters), (stem, prompt) in zip(_tokenised(texts, tokenizer), asked, strict=True):
+        if not end and eos is not None and ids[-1] != eos:
+            ids = np.append(ids, np.int32(eos))
+            characters = np.concatenate([characters, characters[-1:, 1:].repeat(2, axis=1)])
+        fitted = _fit(ids, characters, [prompt, (len(stem), len(stem) + 1)], max_length)
+        sequences.append(fitted and fitted._replace(spans=[fitted.spans[0], len(fitted.tokens)]))
+    return _folds(sequences, lists, 2, counts)
+
+
+def _tokenised(texts: list[str], tokenizer: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Of each text its tokens, int32 [T], and which characters each of them covers, int64 [T, 2]."""
+    encoding = tokenizer(texts, return_offsets_mapping=True) if texts else {"input_ids": [], "offset_mapping": []}
+    for ids, characters in zip(encoding["input_ids"], encoding["offset_mapping"], strict=True):
+        yield np.asarray(ids, np.int32), np.asarray(characters, np.int64).reshape(-1, 2)
 
 
 class Fitted(NamedTuple):
@@ -205,6 +235,15 @@ class Fitted(NamedTuple):
     """Start and end of each response in it."""
     truncated: bool
     """Whether its prompt lost text from the left."""
+
+
+def _folds(
+    sequences: Sequence[Fitted | None], lists: Sequence[Sequence[Pair]], width: int, counts: Sequence[Counts]
+) -> list[EncodedFold]:
+    """The folds of lists of pairs, whose sequences are two a pair."""
+    cuts = np.cumsum([0, *(2 * len(pairs) for pairs in lists)]).tolist()
+    parts = itertools.pairwise(cuts)
+    return [_fold(sequences[i:j], width, of_list) for (i, j), of_list in zip(parts, counts, strict=True)]
 
 
 def _fold(sequences: Sequence[Fitted | None], width: int, counts: Counts) -> EncodedFold:
@@ -223,20 +262,6 @@ def _fold(sequences: Sequence[Fitted | None], width: int, counts: Counts) -> Enc
         np.cumsum([0, *(len(sequence.tokens) for sequence in kept)], dtype=np.int64),
         np.asarray([sequence.spans for sequence in kept], np.int32).reshape(-1, width),
     )
-
-
-def _respond(prompt: str, response: str, tokenizer: Any, template: str, max_length: int) -> Fitted | None:
-    """A prompt with a response to its end; None where even without the prompt they exceed `max_length`."""
-    stem, prompt_part = ask(template, prompt)
-    end = GENERATION[template].end
-    encoding = tokenizer(f"{stem} {response}{end}", return_offsets_mapping=True)
-    ids, characters = (np.asarray(encoding[name]) for name in ("input_ids", "offset_mapping"))
-    if not end and tokenizer.eos_token_id is not None and ids[-1] != tokenizer.eos_token_id:
-        ids = np.append(ids, tokenizer.eos_token_id)
-        characters = np.concatenate([characters, characters[-1:, 1:].repeat(2, axis=1)])
-    parts = [prompt_part, (len(stem), len(stem) + 1)]
-    fitted = _fit(ids.astype(np.int32), characters.reshape(-1, 2), parts, max_length)
-    return fitted and fitted._replace(spans=[fitted.spans[0], len(fitted.tokens)])
 
 
 def _fit(ids: np.ndarray, characters: np.ndarray, parts: list[tuple[int, int]], max_length: int) -> Fitted | None:

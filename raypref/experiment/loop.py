@@ -23,10 +23,9 @@ from raypref.clients.protocol import Clients, Usage
 from raypref.clients.seen import parted
 from raypref.clients.work import Personalized
 from raypref.config import RunConfig, UserError, registry, validate
-from raypref.data.encode import encode_federation
-from raypref.data.load import load
 from raypref.evaluation import latent
 from raypref.experiment import forecast
+from raypref.experiment.encoded import encoded
 from raypref.experiment.publish import publish
 from raypref.models import features
 from raypref.models.selector import check_tokens, load_tokenizer, pad_id
@@ -102,8 +101,7 @@ def prepare(config: RunConfig) -> Inputs:
     check(config)
     objective, tokenizer = registry.objective(config.objective), load_tokenizer(config.model.base)
     layout = objective.layout(config)
-    federation = load(config.data, config.seed)
-    data = encode_federation(federation, tokenizer, objective.encoding(config), config.data.max_length)
+    data = encoded(config, tokenizer, objective.encoding(config))
     check_tokens(config.model.base, data.largest_token)
     inputs = Inputs(config, data, objective.choice_ids(tokenizer, config), pad_id(tokenizer), layout)
     forecast.check(inputs)
@@ -215,6 +213,10 @@ def enduring(inputs: Inputs, store: results.Store) -> Iterator[Record]:
                 raise
             store.restarts += 1
             console.warn(f"{lost.why}; going on from what was saved (restart {store.restarts} of at most {most})")
+        except UserError as error:  # such as a cluster that is too small without the node that it has lost
+            if not store.restarts:
+                raise
+            raise UserError(f"{error}; what was saved stands, --resume goes on from there") from error
 
 
 def run(
@@ -273,10 +275,10 @@ def run(
                         store.personalized(record, seconds)
                         if progress:
                             progress.advance(len(record.clients))
+        if adapters:  # before the result, with which a run is finished: what is killed here is written again
+            store.export(inputs.layout, inputs.data.ids)
         result = store.finish(inputs.data, inputs.layout)
         for doubt in results.doubts(result):
             console.say(f"warning: {doubt}")
-        if adapters:
-            store.export(inputs.layout, inputs.data.ids)
     publish(store, track)
     return store.result()

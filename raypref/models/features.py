@@ -52,6 +52,11 @@ def key_of(tokens: Tokens) -> Key:
     return hashlib.blake2b(np.ascontiguousarray(tokens, dtype=np.int32).tobytes(), digest_size=WIDTH).digest()
 
 
+def root(config: ModelConfig) -> Path:
+    """The folder of what is kept for all runs."""
+    return Path(config.feature_cache or os.environ.get(FOLDER) or DEFAULT).expanduser().absolute()
+
+
 class Place(NamedTuple):
     """Where a state lies."""
 
@@ -65,8 +70,7 @@ class Store:
     def __init__(self, config: ModelConfig) -> None:
         """Opens it, also where it is not there yet. Raises `UserError` where the base has no weights to tell it by."""
         self.identity = f"{base_digest(config.base)}-{config.dtype}"
-        root = config.feature_cache or os.environ.get(FOLDER) or DEFAULT
-        self.folder = Path(root).expanduser().absolute() / self.identity
+        self.folder = root(config) / self.identity
         self._places: dict[Key, Place] = {}
         self._opened: set[Path] = set()
         self._states: dict[Path, Tensor | None] = {}

@@ -99,10 +99,10 @@ def write_config(folder: Path, config: ModelConfig, modules: Sequence[str], task
         modules_to_save=["score"] if task == "SEQ_CLS" else None,
         inference_mode=True,
     ).save_pretrained(str(folder))
-    if notices:
-        path = folder / "adapter_config.json"
-        values = json.loads(path.read_text()) | dict.fromkeys(notices, True)
-        path.write_text(json.dumps(values, indent=2, sort_keys=True))
+    path = folder / "adapter_config.json"
+    values = json.loads(path.read_text()) | dict.fromkeys(notices, True)
+    values["target_modules"].sort()  # PEFT writes a set, whose order is another in every process
+    path.write_text(json.dumps(values, indent=2, sort_keys=True))
 
 
 def import_peft(folder: Path, layout: Layout, config: ModelConfig) -> Tensor:

@@ -40,14 +40,12 @@ class Labels:
         """B prompts, two responses to each, z [B, d] -> margins [B] and which of them are usable [B] bool: those where
         both responses are there, differ, and fit `data.max_length`."""
         config = self.worker.config
-        encode_fold, template, _ = registry.objective(config.objective).encoding(config)
-
-        def encode(pairs: list[Pair]) -> EncodedFold:
-            return encode_fold(pairs, self.tokenizer, template, config.data.max_length, Counts())
-
-        folds = [encode([Pair(p, a, b)] if a and b else []) for p, a, b in zip(prompts, first, second, strict=True)]
+        encode, template, _ = registry.objective(config.objective).encoding(config)
+        lists = [[Pair(p, a, b)] if a and b else [] for p, a, b in zip(prompts, first, second, strict=True)]
+        counts = [Counts() for _ in range(len(lists) + 1)]
+        *folds, filler = encode([*lists, [FILLER]], self.tokenizer, template, config.data.max_length, counts)
         fit = torch.tensor([fold.pairs == 1 for fold in folds])
-        m = self.margins(concatenate([fold if fold.pairs else encode([FILLER]) for fold in folds]), z)
+        m = self.margins(concatenate([fold if fold.pairs else filler for fold in folds]), z)
         return m, fit & torch.isfinite(m) & (m != 0)
 
 

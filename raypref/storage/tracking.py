@@ -44,6 +44,9 @@ LONGEST = 6000
 SECONDS, PATIENCE = 2.0, 120.0
 """Metrics are kept back this long where more arrive (a write takes 20 ms on SQLite, 0.1 s over HTTP); after a failed
 write, which itself can take 20 s where a server hangs, that long."""
+RUNNING = "attributes.status = 'RUNNING'"
+FOLDER = "raypref.folder"
+"""Tag with the folder that a run is computed in."""
 ERROR = "error"
 """Tag with the message of the exception that ended a run."""
 
@@ -255,6 +258,7 @@ class Run:
         if params is None:
             from mlflow.tracking.context.registry import resolve_tags  # user, source, commit: as MLflow's own runs
 
+            self._close_stale()
             run = self._client.create_run(self.experiment_id, tags=resolve_tags(self.tags), run_name=self.name)
             self.id, params = run.info.run_id, {}
         else:
@@ -266,6 +270,13 @@ class Run:
         new = [mlflow.entities.Param(key, value) for key, value in self.params.items() if key not in params]
         for start in range(0, len(new), 100):  # MLflow's most at once
             self._client.log_batch(self.id, params=new[start : start + 100])
+
+    def _close_stale(self) -> None:
+        """Mark as KILLED what a process left RUNNING that was killed before the folder knew its run's id."""
+        if folder := self.tags.get(FOLDER):
+            for run in self._client.search_runs([self.experiment_id], RUNNING, max_results=50_000):
+                if run.data.tags.get(FOLDER) == folder:
+                    self._client.set_terminated(run.info.run_id, "KILLED")
 
     def _resumed_params(self, mlflow: Any) -> dict[str, str] | None:
         """Parameters of the run to resume; None (and a warning) where it is gone."""
@@ -311,7 +322,7 @@ def close_stale(uri: str, experiment_id: str, run_ids: Collection[str]) -> None:
     """
     client = _mlflow().MlflowClient(uri)
     try:
-        for run in client.search_runs([experiment_id], "attributes.status = 'RUNNING'", max_results=50_000):
+        for run in client.search_runs([experiment_id], RUNNING, max_results=50_000):
             if run.info.run_id in run_ids:
                 client.set_terminated(run.info.run_id, "KILLED")
     except Exception as error:
@@ -387,7 +398,7 @@ def fetch(uri: str, run_id: str, to: Path) -> Path:
     with _usable(uri, f"has no such run {run_id}"):
         client = _mlflow().MlflowClient(uri)
         run = client.get_run(run_id)
-        original = Path(run.data.tags.get("raypref.folder", ""))
+        original = Path(run.data.tags.get(FOLDER, ""))
         if (original / "config.json").is_file():
             return original
         if run.info.status != "FINISHED":
@@ -407,6 +418,7 @@ def _mlflow() -> Any:
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     logging.getLogger("alembic").setLevel(logging.WARNING)
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # logs tracebacks of what it then raises
     import mlflow
     import mlflow.entities
     import mlflow.exceptions

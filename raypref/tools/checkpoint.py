@@ -10,6 +10,7 @@ import dataclasses
 import fcntl
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
@@ -30,12 +31,13 @@ MENDS = {"mlflow.json": TRACKED, "sweep.json": TRACKED, "judgements": "remove it
 def locked(folder: Path, advice: str = "wait for it") -> Iterator[None]:
     """Make the folder and lock it, so that two commands never write to it: `UserError` for the second.
 
-    The lock ends with the process.
+    The lock ends with the process. What earlier ones were writing when they were killed is cleared away.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / ".lock", "w") as file:
         if not claim(file):
             raise UserError(f"another command is at work in {folder}; {advice}")
+        clear(folder)
         yield
 
 
@@ -50,15 +52,46 @@ def claim(file: IO[Any]) -> bool:
     return True
 
 
+ASIDE = re.compile(r"\..+\.(\d+)")
+"""The name of a file that a process, whose id it ends in, has not written to its end."""
+
+
+def clear(folder: Path) -> None:
+    """Remove from a folder, and from those in it, what killed processes had not written to its end."""
+    for path in folder.rglob(".*"):
+        writer = ASIDE.fullmatch(path.name)
+        if writer and path.is_file() and (int(writer[1]) == os.getpid() or not _lives(int(writer[1]))):
+            path.unlink(missing_ok=True)
+
+
+def _lives(process: int) -> bool:
+    """Whether a process of this id is at work on this machine."""
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file at one stroke: a reader sees the old one or the new one, also after a power cut (POSIX)."""
+    """Write a file at one stroke: a reader sees the old one or the new one, also after a power cut (POSIX), and where
+    the disk does not take it, nothing of it is left."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(aside, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(aside, path)
+    try:
+        with open(aside, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+    except BaseException as error:
+        if isinstance(error, OSError) and error.errno:
+            error.filename = str(path)  # a write that fails does not say where
+        with contextlib.suppress(OSError):
+            aside.unlink()
+        raise
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -225,6 +225,7 @@ DISK = {
     errno.EDQUOT: "the quota is used up; free some",
     errno.EFBIG: "a file may not grow so large here; raise the limit (ulimit -f)",
     errno.EROFS: "it has become read-only; make it writable again",
+    errno.EPERM: "writing is not permitted, as where lsattr shows an attribute; make it writable again",
     errno.EACCES: "permission is denied; make it readable and writable again",
 }
 """Errors of a disk, and what to do."""

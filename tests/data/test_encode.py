@@ -24,18 +24,18 @@ def texts(fold, tokenizer):
 
 @pytest.mark.parametrize("template", TEMPLATES)
 def test_both_orders_and_no_label(template, tokenizer):
-    fold = encode_pairs([PAIR], tokenizer, template, 512, Counts())
+    fold = encode_pairs([[PAIR]], tokenizer, template, 512, [Counts()])[0]
     first, second = texts(fold, tokenizer)
     assert first == fill(template, PAIR.prompt, PAIR.chosen, PAIR.rejected)[0]
     assert second == fill(template, PAIR.prompt, PAIR.rejected, PAIR.chosen)[0]
     # Whoever chose the other response would read the same two texts: nothing tells which was chosen.
-    other = encode_pairs([Pair(PAIR.prompt, PAIR.rejected, PAIR.chosen)], tokenizer, template, 512, Counts())
+    other = encode_pairs([[Pair(PAIR.prompt, PAIR.rejected, PAIR.chosen)]], tokenizer, template, 512, [Counts()])[0]
     assert texts(other, tokenizer) == [second, first]
     assert first.endswith(":") and not first.rstrip().endswith(("A", "B"))
 
 
 def test_spans_are_the_responses(tokenizer):
-    fold = encode_pairs([PAIR], tokenizer, "hh", 512, Counts())
+    fold = encode_pairs([[PAIR]], tokenizer, "hh", 512, [Counts()])[0]
     for j, (a, b) in enumerate([(PAIR.chosen, PAIR.rejected), (PAIR.rejected, PAIR.chosen)]):
         tokens = fold.tokens[fold.offsets[j] : fold.offsets[j + 1]]
         s = fold.spans[j]
@@ -46,7 +46,7 @@ def test_spans_are_the_responses(tokenizer):
 def test_truncation_takes_the_prompt_from_the_left_only(tokenizer):
     long = Pair("early words " * 50 + "the last words", PAIR.chosen, PAIR.rejected)
     counts = Counts()
-    fold = encode_pairs([long], tokenizer, "short", 60, counts)
+    fold = encode_pairs([[long]], tokenizer, "short", 60, [counts])[0]
     assert (fold.lengths <= 60).all() and counts.prompts_truncated == 1
     for text in texts(fold, tokenizer):
         assert "the last words" in text and PAIR.chosen in text and PAIR.rejected in text
@@ -56,7 +56,7 @@ def test_truncation_takes_the_prompt_from_the_left_only(tokenizer):
 def test_rows_that_cannot_fit_and_identical_rows_are_counted(tokenizer):
     counts = Counts()
     pairs = [Pair("q", "word " * 80, "other " * 80), Pair("q", "the same", "the same"), PAIR]
-    fold = encode_pairs(pairs, tokenizer, "short", 60, counts)
+    fold = encode_pairs([pairs], tokenizer, "short", 60, [counts])[0]
     assert (counts.too_long, counts.identical, fold.pairs) == (1, 1, 1)
     assert len(counts.notes()) == 2
     # What is left out never shifts what follows (a peer's fault).
@@ -87,7 +87,7 @@ def test_choice_tokens_of_a_tokenizer_without_a_space_token(shared):
 @pytest.mark.parametrize("template", GENERATION)
 def test_a_response_follows_its_prompt_and_ends_once(template, tokenizer):
     """Spans are the response's tokens and what ends it: a line end for `short`, else one token of the tokenizer's."""
-    fold = encode_responses([PAIR], tokenizer, template, 512, Counts())
+    fold = encode_responses([[PAIR]], tokenizer, template, 512, [Counts()])[0]
     end = "\n" if template == "short" else tokenizer.eos_token
     assert texts(fold, tokenizer) == [f"{ask(template, PAIR.prompt)[0]} {a}{end}" for a in (PAIR.chosen, PAIR.rejected)]
     for j, answer in enumerate((PAIR.chosen, PAIR.rejected)):
@@ -104,14 +104,14 @@ def test_a_tokenizer_that_ends_texts_itself_is_not_asked_to_twice(tokenizer):
     token, number = ending.eos_token, ending.eos_token_id
     ending.backend_tokenizer.post_processor = TemplateProcessing(single=f"$A {token}", special_tokens=[(token, number)])
     assert ending("x")["input_ids"][-1] == number
-    one, other = (encode_responses([PAIR], t, "conversation", 512, Counts()) for t in (ending, tokenizer))
+    one, other = (encode_responses([[PAIR]], t, "conversation", 512, [Counts()])[0] for t in (ending, tokenizer))
     assert one.tokens.tolist() == other.tokens.tolist() and one.spans.tolist() == other.spans.tolist()
 
 
 def test_a_long_prompt_is_cut_on_the_left_and_its_responses_are_whole(tokenizer):
     long = Pair("early words " * 50 + "the last words", PAIR.chosen, PAIR.rejected)
     counts = Counts()
-    fold = encode_responses([long, PAIR], tokenizer, "short", 30, counts)
+    fold = encode_responses([[long, PAIR]], tokenizer, "short", 30, [counts])[0]
     assert (fold.pairs, counts.prompts_truncated, int(fold.lengths.max())) == (2, 1, 30)
     for j, answer in enumerate((PAIR.chosen, PAIR.rejected)):
         tokens = fold.tokens[fold.offsets[j] : fold.offsets[j + 1]]
@@ -124,13 +124,13 @@ def test_a_long_prompt_is_cut_on_the_left_and_its_responses_are_whole(tokenizer)
 def test_responses_that_cannot_fit_or_do_not_differ_are_counted(tokenizer):
     counts = Counts()
     pairs = [Pair("q", "word " * 80, "no"), Pair("q", "the same", "the same"), PAIR]
-    fold = encode_responses(pairs, tokenizer, "short", 60, counts)
+    fold = encode_responses([pairs], tokenizer, "short", 60, [counts])[0]
     assert (counts.too_long, counts.identical, fold.pairs) == (1, 1, 1)
     assert PAIR.chosen in texts(fold, tokenizer)[0] and PAIR.rejected in texts(fold, tokenizer)[1]
 
 
 def test_padding_goes_behind(tokenizer):
-    fold = encode_pairs([PAIR, Pair("q", "a", "b")], tokenizer, "short", 512, Counts())
+    fold = encode_pairs([[PAIR, Pair("q", "a", "b")]], tokenizer, "short", 512, [Counts()])[0]
     padded = fold.padded(np.array([0, 2]), int(fold.lengths.max()), 0)
     assert padded[0, : fold.lengths[0]].tolist() == fold.tokens[: fold.lengths[0]].tolist()
     assert not padded[1, fold.lengths[2] :].any()

@@ -80,6 +80,12 @@ SAME = {
 }
 
 
+def test_modules_are_written_in_the_same_order_every_time(adapter):
+    """PEFT keeps a set of names."""
+    modules = json.loads((adapter() / "adapter_config.json").read_text())["target_modules"]
+    assert modules == sorted(EVERY.split("|"))
+
+
 @pytest.mark.parametrize("name", SAME)
 @pytest.mark.filterwarnings("ignore:The following .*_pattern keys", "ignore:Unexpected keyword arguments")
 def test_what_peft_computes_is_what_the_row_computes(selector, row, adapter, name):

@@ -56,7 +56,7 @@ def test_a_reward_model_labels_by_its_margins(features):
     m, usable = VotingSelectors(worker, tokenizer, rows[:1])(PROMPTS, FIRST, SECOND, None)
     swapped, _ = VotingSelectors(worker, tokenizer, rows[:1])(PROMPTS, SECOND, FIRST, None)
     pairs = [Pair(*texts) for texts in zip(PROMPTS, FIRST, SECOND, strict=True)]
-    fold = encode_responses(pairs, tokenizer, "short", 512, Counts())
+    fold = encode_responses([pairs], tokenizer, "short", 512, [Counts()])[0]
     assert usable.all() and torch.equal(m, pair_margins(worker.margins(rows[:1], fold)[0]).sign())
     assert torch.equal(swapped, -m)
 
@@ -75,8 +75,8 @@ def test_an_ensemble_votes():
     """The margin is (for - against) / U of each selector's own order-averaged judgement."""
     worker, tokenizer, rows = made()
     m, usable = VotingSelectors(worker, tokenizer, rows)(PROMPTS, FIRST, SECOND, None)
-    fold = encode_pairs([Pair(*texts) for texts in zip(PROMPTS, FIRST, SECOND, strict=True)], tokenizer, "short", 512,
-                        Counts())  # fmt: skip
+    pairs = [Pair(*texts) for texts in zip(PROMPTS, FIRST, SECOND, strict=True)]
+    (fold,) = encode_pairs([pairs], tokenizer, "short", 512, [Counts()])
     votes = torch.stack(
         [pair_margins(order_margins(worker.reader.choice_logits(row[None], [fold])[0])) for row in rows]
     )
