@@ -23,7 +23,7 @@ from flwr.serverapp import Grid, ServerApp  # noqa: E402
 from flwr.serverapp.strategy import FedAvg  # noqa: E402
 from flwr.simulation import run_simulation  # noqa: E402
 
-from benchmarks.measuring import Turns  # noqa: E402
+from benchmarks.measuring import Turns, own_ray  # noqa: E402
 
 app = ClientApp()
 
@@ -98,4 +98,5 @@ def main(folder: Path) -> None:
 if __name__ == "__main__":
     from benchmarks.flower_side import main  # workers find what they cache in a module, not in a script
 
-    main(Path(sys.argv[1]))
+    with own_ray():
+        main(Path(sys.argv[1]))

@@ -19,7 +19,7 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,7 @@ sys.path.insert(0, str(ROOT))  # as `python benchmarks/gpu.py` finds the package
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
-from benchmarks.measuring import Lines, Ratio, alternate, machine, ratios, spread, table  # noqa: E402
+from benchmarks.measuring import Lines, Ratio, alternate, machine, own_ray, ratios, spread, table  # noqa: E402
 from benchmarks.speed import CHOICES, Base, Steps, batches_of, fold_of  # noqa: E402
 from raypref.config import RunConfig, UserError, override, registry  # noqa: E402
 from raypref.data.encode import Counts, EncodedClient, EncodedFederation, choice_tokens  # noqa: E402
@@ -209,18 +209,27 @@ def memory(bench: Bench) -> str:
     return table(("clients in a pass", "blocks", what, "forecast"), shown)
 
 
-def sharing(bench: Bench) -> str:
-    """Seconds of a round of all clients by actors that share a card, or a machine's CPUs."""
+@contextlib.contextmanager
+def ray_ends() -> Iterator[None]:
+    """No Ray of this process outlives it."""
     import ray
 
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def sharing(bench: Bench) -> str:
+    """Seconds of a round of all clients by actors that share a card, or a machine's CPUs."""
     from raypref.clients import actors
     from raypref.clients.pool import Inputs
     from raypref.experiment.loop import connect
 
     shown, n = [], 4 if bench.options.cpu else 2 * bench.options.clients
-    actors.start_ray()
-    try:
-        for count in (1, 2, 4):
+    with own_ray(), ray_ends():
+        actors.start_ray()
+        for count in (1, 2) if bench.options.cpu else (1, 2, 4):
             steps = bench.steps("bfloat16")
             share = {"clients.cpus_per_actor": 0.9 / count}
             share |= {} if bench.options.cpu else {"clients.gpus_per_actor": 1.0 / count}
@@ -250,16 +259,12 @@ def sharing(bench: Bench) -> str:
                     took.append(time.perf_counter() - began)
             bench.lines.add(row="sharing", actors=count, seconds=took[1:])
             shown.append((count, 1.0 / count, spread(took[1:])))
-    finally:
-        ray.shutdown()
     kind = "CPU" if bench.options.cpu else "GPU"
     return table(("client actors", f"{kind} each", f"seconds of a round of {n} clients, 2 steps each"), shown)
 
 
 def stage2(bench: Bench) -> str:
     """Seconds of a round of policy training by each engine, alone and over several processes."""
-    import ray
-
     from raypref.policy import job
 
     cards = 2 if bench.options.cpu else torch.cuda.device_count()
@@ -278,7 +283,7 @@ def stage2(bench: Bench) -> str:
             "rlhf.gpus_per_worker": 0.0 if bench.options.cpu else 1.0,
         }
         bench.free()
-        with tempfile.TemporaryDirectory(dir=bench.options.out) as folder:
+        with tempfile.TemporaryDirectory(dir=bench.options.out) as folder, own_ray(), ray_ends():
             job.run(task(bench, where), Path(folder), lambda round, metrics: times.append(time.perf_counter()))  # noqa: B023
             row = checkpoint.load(Path(folder) / "row.safetensors")[0]["row"].float().cpu()
         rows[world, engine] = row
@@ -286,8 +291,6 @@ def stage2(bench: Bench) -> str:
         took = np.diff(times).tolist()
         bench.lines.add(row="stage2", processes=world, engine=engine, seconds=took, difference=apart)
         shown.append((world, engine, spread(took), f"{apart:.0e}"))
-    if ray.is_initialized():
-        ray.shutdown()
     backend = "gloo" if bench.options.cpu else "nccl"
     head = (
         "processes",

@@ -5,14 +5,16 @@ It imports nothing of raypref or torch, so that a process in another environment
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
 import os
 import platform
 import statistics
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,6 +103,23 @@ def machine(packages: Sequence[str] = PACKAGES, also: Mapping[str, str] | None =
         f"{name}, {cores} cores, threads a process: {threads}; Python {platform.python_version()}, "
         f"{', '.join(f'{package} {version}' for package, version in versions.items())}; load {load}"
     )
+
+
+@contextlib.contextmanager
+def own_ray() -> Iterator[None]:
+    """While inside, Ray that is started here has folders of its own: it neither joins another of this machine nor is
+    found."""
+    with tempfile.TemporaryDirectory(
+        prefix="bench-", dir="/tmp", ignore_cleanup_errors=True
+    ) as folder:  # sockets: short
+        before = os.environ.pop("RAY_ADDRESS", None)
+        os.environ |= {"RAY_TMPDIR": folder, "RAY_USAGE_STATS_ENABLED": "0"}
+        try:
+            yield
+        finally:
+            del os.environ["RAY_TMPDIR"]
+            if before is not None:
+                os.environ["RAY_ADDRESS"] = before
 
 
 # --- a process that is measured with all that it has started ----------------------------------------------------------

@@ -14,7 +14,7 @@ sys.path.insert(0, str(ROOT))
 
 import numpy as np  # noqa: E402
 
-from benchmarks.measuring import Turns  # noqa: E402
+from benchmarks.measuring import Turns, own_ray  # noqa: E402
 from raypref.config import read_config, registry  # noqa: E402
 from raypref.experiment.loop import connect, prepare  # noqa: E402
 
@@ -38,4 +38,5 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    with own_ray():
+        main(Path(sys.argv[1]))
