@@ -497,7 +497,7 @@ def wide_base(cache: Path) -> str:
 
 
 def measure_wide(row: str, options: Options, lines: Lines, length: int, peers: int) -> None:
-    # AdamW moves a parameter by the learning rate also where its gradient is hardly more than rounding, as here some are.
+    # AdamW moves a parameter by about the rate even where its gradient is little more than rounding, as some are here.
     rate = {"optim.learning_rate": 1e-4}
     steps = Steps(wide_base(options.cache), (0.05, 0.0), length=length, least=peers, peers=peers, changes=rate)
     measure_steps(steps, row, options, lines)
