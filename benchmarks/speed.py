@@ -22,7 +22,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -368,14 +368,19 @@ class Side:
         return json.loads(self.read())
 
     def close(self) -> None:
-        """It ends by itself where its standard input does."""
+        """It ends by itself where its standard input does; what it has started must not outlive it."""
+        import psutil
+
         assert self.process.stdin
-        self.process.stdin.close()
-        try:
-            self.process.wait(60)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        with suppress(psutil.NoSuchProcess):
+            family = psutil.Process(self.process.pid).children(recursive=True)
+            self.process.stdin.close()
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(20)
+            for process in [psutil.Process(self.process.pid), *family] if self.process.poll() is None else family:
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+        self.process.wait()
 
 
 @contextmanager
