@@ -600,4 +600,4 @@ def command(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(console.main(command, sys.argv[1:], f"; what was measured is in {Options.out}"))
+    sys.exit(console.main(command, sys.argv[1:], "; what was measured is in the lines of --out"))
