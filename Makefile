@@ -1,6 +1,7 @@
 # make demo   sets up .venv, then one experiment on the embedded default
 # make test   sets up .venv, then linters, types, import contracts and the test suite
 # make lint   the first half of `make test`;  make format  puts right what a formatter can
+# make bench  how fast clients train and are judged, beside PEFT's loop, Flower and the frozen base
 # make clean  removes what the others made
 #
 # Another Python: make test PYTHON=/path/to/python3.12.  Some tests only: make test ARGS="-k cluster".
@@ -13,7 +14,7 @@ BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
-.PHONY: demo test lint format clean
+.PHONY: demo test lint format bench clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
@@ -32,6 +33,9 @@ format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+bench: $(VENV)/.installed
+	$(BIN)/python benchmarks/speed.py $(ARGS)
+
 # torch first and alone: whatever build of the pinned release is at hand (CPU or CUDA) then satisfies the rest.
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("raypref needs Python 3.11 or newer; $(PYTHON) is " + sys.version.split()[0] + ": make PYTHON=/path/to/python3.11 ...")'
@@ -47,4 +51,4 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
-	find raypref tune_spaces tests -name __pycache__ -prune -exec rm -rf {} +
+	find raypref tune_spaces tests benchmarks -name __pycache__ -prune -exec rm -rf {} +

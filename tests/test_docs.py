@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import Path
 
 import pytest
 
 from raypref.data.__main__ import COMMANDS
+from raypref.tools import cli
 from tests.test_packaging import ROOT, check_command, commands, flags
 
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -64,6 +66,9 @@ def test_every_flag_in_the_pages_is_one_of_some_command() -> None:
         known |= flags(f"raypref.{module}")
     for part in COMMANDS:
         known |= flags("raypref.data", part)
+    for part in ("speed", "rounds", "prepare", "gpu"):
+        benchmark = importlib.import_module(f"benchmarks.{part}")
+        known |= {f"--{flag}" for flag in cli.flags(benchmark.Options)}
     for path in PAGES:
         words = set(re.findall(r"(?<![\w-])--[a-z][\w.-]*[\w]", path.read_text()))
         assert words - known - {"--rlhf"} == set(), name(path)  # `--rlhf.…` is any of a section

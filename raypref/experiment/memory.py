@@ -210,7 +210,9 @@ def _read(
     rows = torch.empty(n, selector.layout.width, device="meta", requires_grad=recompute is not None)
     ids = torch.empty(shape, dtype=torch.int64, device="meta")
     lengths = torch.empty((n, b), dtype=torch.int64, device="meta")
-    masks: list[Any] = [None] * n
+    masks = [
+        torch.Generator() for _ in range(n)
+    ]  # no number is drawn, but a block that runs again asks for their state
     dropping = recompute is not None and config.lora_dropout
     dropout = Dropout(config.lora_dropout, masks, [(b, length)] * n) if dropping else None
 
