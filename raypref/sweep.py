@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import math
 import os
 import re
@@ -12,24 +13,29 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from raypref.config import RunConfig, UserError, flatten, nearest, override, read_config, registry, to_dict
+from raypref.config import RunConfig, UserError, flatten, from_dict, nearest, override, read_config, registry, to_dict
 from raypref.config.spaces import Space, listing, load_space
 from raypref.experiment.tracked import Tracker, closing, mlflow_record, tracked, tracker
 from raypref.tools import checkpoint, console
 from raypref.tools.cli import parse, peek
-from raypref.tools.errors import Lost
+from raypref.tools.errors import Lost, Stopped
 from raypref.tools.folders import output_folder
 
 if TYPE_CHECKING:
     from raypref.clients.pool import Inputs
+    from raypref.experiment.reports import Reports
 
+PROPOSED = 24
+"""Trials that `--search optuna` proposes where nobody says how many."""
+PROPOSALS = "proposals.jsonl"
+"""The journal of those that it has proposed, in the sweep's folder."""
 ENVIRONMENT = {
     "RAY_CHDIR_TO_TRIAL_DIR": "0",  # a relative path such as --model.base ./base stays what it was
     "RAY_AIR_NEW_OUTPUT": "0",
@@ -54,6 +60,28 @@ class Options:
     """A few trials of seconds: whether everything works, not how well."""
     seeds: tuple[int, ...] = ()
     """In place of the space's seeds; trials that are finished already are not repeated."""
+    search: Literal["grid", "optuna"] = "grid"
+    """`optuna` proposes values from the space's ranges by what earlier trials came to, all at --seed; the grid is left
+    aside. Needs `pip install raypref[optuna]`."""
+    scheduler: Literal["all", "asha"] = "all"
+    """`asha` stops trials that do badly beside others of the same data and seed, by validation between rounds. `all`
+    runs every trial to its end, with --resume also those that were stopped."""
+    grace: int = 0
+    """Of asha: rounds that every trial runs before it is first compared; it is again at --reduction times as many, and
+    so on. 0: a ninth of the rounds."""
+    reduction: float = 3.0
+    """Of asha: of the trials that have come as far, the best one in so many goes on."""
+    report_every: int = 0
+    """Rounds between two readings of validation; 0: none, or with asha as many as --grace. They cost time, and change
+    nothing of any result."""
+    report_clients: int = 10
+    """Most clients that are read, drawn by the seed and the same each time."""
+    max_trials: int = 0
+    """Most trials, those that are there already included: the first of the grid; 0: all of it, or 24 of optuna's."""
+    max_hours: float = 0.0
+    """Hours after which this command stops all trials where they are, ranks what is finished and ends; 0: no limit."""
+    concurrency: int = 0
+    """Most trials at a time; 0: as many as fit."""
     dry_run: bool = False
     """Only say: trials, what each asks for, memory, bytes, and hours by timing a few steps here. Starts no Ray."""
     out: Path | None = None
@@ -95,6 +123,12 @@ class Trial:
         """See `raypref.experiment.tracked.mlflow_record`."""
         return mlflow_record(self.folder)
 
+    @property
+    def stopped(self) -> dict[str, Any]:
+        """`round`, `validation` and `client_steps` where asha has stopped it; {} where it goes on, or is finished."""
+        path = self.folder / "stopped.json"
+        return checkpoint.read_json(path) if path.exists() and not (self.folder / "result.json").exists() else {}
+
 
 def command(argv: list[str]) -> int:
     """The command line; see `Options`. Exit status 1 where a trial failed."""
@@ -119,13 +153,46 @@ def command(argv: list[str]) -> int:
             "hold all others would wait for ever; train such a model with raypref.run"
         )
 
+    from raypref.data.sources import identified
     from raypref.evaluation.ranking import BEST
 
     if space.rank not in BEST:
         raise UserError(f"tune_spaces/{name}.py ranks by {space.rank!r}{nearest(space.rank, BEST)}")
+    check_budget(options)
     folder = output_folder(options.out) / (f"{name}-smoke" if options.smoke else name)
+    if options.search == "optuna":
+        base = Trial(identified(options.config), folder / "proposal", {})
+        ranges = space.searched(base.config)
+        if options.dry_run:
+            words = ", ".join(f"{key} {kind} {low:g} to {high:g}" for key, (kind, low, high) in ranges.items())
+            console.say(f"up to {options.max_trials or PROPOSED} trials of {words}; one of them at the base's values:")
+            return dry_run([base], options.card)
+        trials = [trial for trial in proposed(folder) if override(base.config, trial.settings) == trial.config]
+        return sweep(name, Search(space.rank, options, folder, trials, base, ranges))
     trials = plan(space, options, folder)
-    return dry_run(trials, options.card) if options.dry_run else sweep(name, space, options, trials, folder)
+    trials = trials[: options.max_trials or len(trials)]
+    return (
+        dry_run(trials, options.card) if options.dry_run else sweep(name, Search(space.rank, options, folder, trials))
+    )
+
+
+def check_budget(options: Options) -> None:
+    """`UserError` where what is said of readings, of asha or of budgets cannot be."""
+    rounds, grace = options.config.federation.rounds, options.grace
+    for name in ("grace", "report_every", "max_trials", "max_hours", "concurrency"):
+        if getattr(options, name) < 0:
+            raise UserError(f"--{name.replace('_', '-')} is {getattr(options, name)}; it must not be negative")
+    if options.report_clients < 1:
+        raise UserError(f"--report-clients is {options.report_clients}; it must be at least 1")
+    if options.reduction <= 1:
+        raise UserError(f"--reduction is {options.reduction:g}; it must be above 1, such as 3: the best third goes on")
+    if options.scheduler == "asha" and (first := max(grace, options.report_every)) >= rounds:
+        raise UserError(
+            f"asha compares trials after {max(first, 1)} rounds at the earliest, which is all that they have "
+            f"(federation.rounds is {rounds}); lower --grace or --report-every, or give --scheduler all"
+        )
+    if options.search == "optuna" and options.seeds:
+        raise UserError("--search optuna compares trials of one seed; give --seed in the place of --seeds")
 
 
 def narrowed(space: Space, argv: Sequence[str], config: RunConfig) -> Space:
@@ -150,34 +217,121 @@ def plan(space: Space, options: Options, folder: Path) -> list[Trial]:
     ]
 
 
-def sweep(name: str, space: Space, options: Options, trials: Sequence[Trial], folder: Path) -> int:
+@dataclass(frozen=True)
+class Search:
+    """A sweep on its way: what it ranks by, how it goes about it, and its trials so far."""
+
+    rank: str
+    """Metric on the validation fold."""
+    options: Options
+    folder: Path
+    trials: list[Trial]
+    """Of a grid all there will be; proposals are added as they are made."""
+    base: Trial | None = None
+    """What proposals differ from; None: the grid."""
+    ranges: Mapping[str, tuple[str, float, float]] = field(default_factory=dict)
+    """What is searched: dotted key -> kind, low, high."""
+
+    @property
+    def metric(self) -> str:
+        """What Tune calls the number that trials are compared by."""
+        return f"validation {self.rank}"
+
+    @property
+    def mode(self) -> str:
+        from raypref.evaluation.ranking import BEST
+
+        return "max" if BEST[self.rank] > 0 else "min"
+
+    @property
+    def missing(self) -> list[Trial]:
+        """The trials that are to run, or to run on; what asha has stopped is not, while asha is asked for."""
+        ended = [bool(t.finished or (t.stopped and self.options.scheduler == "asha")) for t in self.trials]
+        return [trial for trial, over in zip(self.trials, ended, strict=True) if not over]
+
+    @property
+    def most(self) -> int:
+        """Trials that there will be at most."""
+        return (self.options.max_trials or PROPOSED) if self.base else len(self.trials)
+
+    @property
+    def grace(self) -> int:
+        return self.options.grace or max(1, self.options.config.federation.rounds // 9)
+
+    @property
+    def reports(self) -> Reports | None:
+        """When validation is read between rounds; None: never."""
+        from raypref.experiment.reports import Reports
+
+        asha = self.options.scheduler == "asha"
+        every = self.options.report_every or (self.grace if asha else 0)
+        return Reports(every, self.options.report_clients) if every else None
+
+
+def sweep(name: str, search: Search) -> int:
     """Run what is missing, then rank what there is."""
+    options, folder, trials = search.options, search.folder, search.trials
     with checkpoint.locked(folder, "wait for it, or choose another --out"):
-        missing = [trial for trial in trials if not trial.finished]
-        console.say(f"{folder}\ntrials: {len(trials)}, finished already: {len(trials) - len(missing)}")
+        missing = search.missing
+        ended = [trial for trial in trials if trial not in missing]
+        stopped = sum(bool(trial.stopped) for trial in ended)
+        also = f", stopped early: {stopped}" if stopped else ""
+        console.say(f"{folder}\ntrials: {search.most}, finished already: {len(ended) - stopped}{also}")
         begun = [trial for trial in missing if trial.begun]
         if begun and not options.resume:
+            early = sum(bool(trial.stopped) for trial in begun)
+            hint = f"; asha has stopped {early} of them early and leaves them so: --scheduler asha" if early else ""
             raise UserError(
                 f"{len(begun)} trials in {folder} were begun but not finished (the first: {begun[0].label}); add "
-                "--resume to finish them, or choose another --out"
+                f"--resume to finish them, or choose another --out{hint}"
             )
-        wanted = bundles(missing)
+        left = search.most - len(ended)
+        wanted = bundles([search.base] if search.base else missing) if left > 0 else {}
         to = tracker(name) if options.track else None
-        if missing:
-            check_cluster(list(wanted.values()), folder, to, options.config.clients.wait)
+        if wanted:
+            check_cluster(list(wanted.values()) * (left if search.base else 1), folder, to, options.config.clients.wait)
+        for trial in missing:
+            unstop(trial)
         try:
-            with parent(to, folder, trials) as run:
+            with parent(to, search) as run:
                 to = dataclasses.replace(to, parent=run.id) if to else None
-                failures = execute(missing, wanted, to, folder, options.adapters, space.rank)
-                conclude(trials, failures, folder, space.rank, run)
+                failures = execute(search, left, wanted, to) if wanted else {}
+                mark_stopped(trials)
+                conclude(search, failures, run)
                 if failures:
                     raise TrialsFailed(f"{len(failures)} of {len(trials)} trials failed")
         except TrialsFailed as failed:
             console.say(f"{failed}; what they left is kept, --resume goes on from there")
             return 1
         finally:
-            closing(to, [trial.folder for trial in trials], folder)
+            # Of what is unfinished nothing can be delivered yet.
+            closing(to, [t.folder for t in trials if (t.folder / "result.json").exists()], folder)
     return 0
+
+
+def unstop(trial: Trial) -> None:
+    """Have a trial that was stopped early go on, in its MLflow run."""
+    if trial.stopped:
+        (trial.folder / "stopped.json").unlink()
+        if record := trial.mlflow:
+            checkpoint.write_json(trial.folder / "mlflow.json", record | {"done": False})
+
+
+def mark_stopped(trials: Sequence[Trial]) -> None:
+    """Tell MLflow which trials were stopped early, whatever became of their processes."""
+    for trial in trials:
+        record, stopped = trial.mlflow, trial.stopped
+        if stopped and record.get("run_id") and not record.get("done"):
+            from raypref.storage import tracking
+
+            if tracking.mark_stopped(record["uri"], record["run_id"], stopped["round"]):
+                checkpoint.write_json(trial.folder / "mlflow.json", record | {"done": True})
+
+
+def proposed(folder: Path) -> list[Trial]:
+    """The trials that Optuna has proposed in this folder, whatever they differ from, in their order."""
+    lines = checkpoint.read_lines(folder / PROPOSALS)
+    return [Trial(from_dict(line["config"]), folder / line["trial"], line["values"]) for line in lines]
 
 
 class TrialsFailed(Exception):
@@ -238,7 +392,7 @@ def check_tracker(to: Tracker | None, hosts: set[str]) -> None:
 
 
 @contextlib.contextmanager
-def parent(to: Tracker | None, folder: Path, trials: Sequence[Trial]) -> Iterator[Any]:
+def parent(to: Tracker | None, search: Search) -> Iterator[Any]:
     """The sweep's run in MLflow (None: untracked), one for the folder however often it is continued.
 
     Runs that a kill -9 left open are closed when it starts, those of an interrupted sweep when it ends.
@@ -250,17 +404,21 @@ def parent(to: Tracker | None, folder: Path, trials: Sequence[Trial]) -> Iterato
     from raypref.storage import tracking
 
     def close() -> None:
-        children = {trial.mlflow["run_id"] for trial in trials if trial.mlflow.get("experiment") == to.experiment}
+        children = {
+            trial.mlflow["run_id"] for trial in search.trials if trial.mlflow.get("experiment") == to.experiment
+        }
         tracking.close_stale(to.uri, to.experiment_id, children)
 
-    record = folder / "sweep.json"
+    record = search.folder / "sweep.json"
     run_id = checkpoint.read_json(record)["run_id"] if record.exists() else None
-    flat = [flatten(to_dict(trial.config)) for trial in trials]
+    flat = [flatten(to_dict(trial.config)) for trial in ([search.base] if search.base else search.trials)]
     params = {key: flat[0][key] for key in flat[0] if all(f[key] == flat[0][key] for f in flat)}
     params |= {f"search.{k}": str(list(dict.fromkeys(str(f[k]) for f in flat))) for k in flat[0] if k not in params}
-    tags = {"raypref.folder": str(folder)}
+    params |= {f"search.{key}": f"{kind} {low:g} to {high:g}" for key, (kind, low, high) in search.ranges.items()}
+    tags = {"raypref.folder": str(search.folder)}
     close()
-    with tracking.Run(to.uri, to.experiment_id, f"sweep {folder.name}", params, tags, run_id=run_id) as run:
+    name = f"sweep {search.folder.name}"
+    with tracking.Run(to.uri, to.experiment_id, name, params, tags, run_id=run_id) as run:
         checkpoint.write_json(record, {"uri": to.uri, "experiment": to.experiment, "run_id": run.id})
         try:
             yield run
@@ -269,16 +427,9 @@ def parent(to: Tracker | None, folder: Path, trials: Sequence[Trial]) -> Iterato
 
 
 def execute(
-    missing: Sequence[Trial],
-    wanted: Mapping[str, list[dict[str, float]]],
-    to: Tracker | None,
-    folder: Path,
-    adapters: bool,
-    metric: str,
+    search: Search, left: int, wanted: Mapping[str, list[dict[str, float]]], to: Tracker | None
 ) -> dict[str, str]:
-    """Run trials, each within its placement group -> reason by folder name of those that failed."""
-    if not missing:
-        return {}
+    """Run at most `left` trials, each within its placement group -> reason by folder name of those that failed."""
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     import logging
@@ -288,7 +439,9 @@ def execute(
 
     for logger in ("ray.tune", "ray.train", "ray.air"):
         logging.getLogger(logger).setLevel(logging.CRITICAL)  # a failed trial is reported below, in a line
-    by_name = {trial.folder.name: trial for trial in missing}
+    options, folder = search.options, search.folder
+    by_name = {trial.folder.name: trial for trial in search.trials}
+    missing = [trial.folder.name for trial in search.missing]
 
     class Lines(tune.Callback):
         """A line when a trial starts and one when it ends."""
@@ -302,8 +455,14 @@ def execute(
             console.say(f"{by_name[trial.config['trial']].label}: its process or node was lost; it goes on")
 
         def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-            last = trial.last_result
-            self.end(trial, "FAILED" if "error" in last else f"validation {metric} {last[metric]:.3f}")
+            last = trial.last_result or {}
+            value = f"{search.metric} {last.get(search.metric, math.nan):.3f}"
+            if "error" in last:
+                self.end(trial, "FAILED")
+            elif by_name[trial.config["trial"]].stopped:
+                self.end(trial, f"stopped early after round {last['round']}, {value}")
+            elif search.metric in last and "round" not in last:
+                self.end(trial, value)
 
         def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
             self.end(trial, "FAILED")
@@ -311,31 +470,44 @@ def execute(
         def end(self, trial: Any, how: str) -> None:
             self.done += 1
             spent = time.monotonic() - self.began
-            left = spent / self.done * (len(missing) - self.done)
-            ahead = f", about {console.clock(left)} left" if left else ""
+            ahead = spent / self.done * (left - self.done)
             console.say(
-                f"{self.done}/{len(missing)} {by_name[trial.config['trial']].label}: {how}, "
-                f"{console.clock(spent)} since the start{ahead}"
+                f"{self.done}/{left} {by_name[trial.config['trial']].label}: {how}, "
+                f"{console.clock(spent)} since the start{f', about {console.clock(ahead)} left' if ahead else ''}"
             )
 
     storage = folder / "tune"
     shutil.rmtree(storage, ignore_errors=True)  # only Tune's own notes: what a resume needs is in the trials' folders
+    of_any = next(iter(wanted.values()))  # proposals differ in nothing that Ray is asked for
+    known = {name: by_name[name] for name in missing}
+    function = tune.with_parameters(
+        run_trial, trials=known, folder=folder, to=to, adapters=options.adapters, metric=search.rank,
+        reports=search.reports,
+    )  # fmt: skip
+    began = time.monotonic()
     try:
         results = tune.Tuner(
             tune.with_resources(
-                tune.with_parameters(run_trial, trials=by_name, to=to, adapters=adapters, metric=metric),
+                function,
                 # The empty bundle is the Tune function's own: it waits, while server and clients fill the others.
-                lambda point: tune.PlacementGroupFactory([{}, *wanted[point["trial"]]]),
+                lambda point: tune.PlacementGroupFactory([{}, *wanted.get(point["trial"], of_any)]),
             ),
-            param_space={"trial": tune.grid_search(list(by_name))},
-            tune_config=tune.TuneConfig(reuse_actors=True),  # a process that has its libraries takes the next trial
+            param_space={} if search.base else {"trial": tune.grid_search(missing)},
+            tune_config=tune.TuneConfig(
+                reuse_actors=True,  # a process that has its libraries takes the next trial
+                search_alg=proposals(search, by_name) if search.base else None,
+                num_samples=left if search.base else 1,
+                scheduler=asha(search, by_name) if options.scheduler == "asha" else None,
+                max_concurrent_trials=options.concurrency or None,
+                time_budget_s=3600 * options.max_hours or None,
+            ),
             run_config=tune.RunConfig(
                 name="tune",
                 storage_path=str(folder),
                 verbose=0,
                 callbacks=[Lines()],
                 # Only a lost process or node: what a trial raises is an outcome, see `run_trial`.
-                failure_config=tune.FailureConfig(max_failures=missing[0].config.clients.restarts),
+                failure_config=tune.FailureConfig(max_failures=options.config.clients.restarts),
             ),
         ).fit()
     except BaseException:
@@ -343,8 +515,13 @@ def execute(
         # threads are stopped, as at the end of every process.
         ray.shutdown()
         raise
+    if options.max_hours and time.monotonic() - began >= 3600 * options.max_hours:
+        ray.shutdown()  # as above: trials were stopped in the middle
+        console.say(f"the {options.max_hours:g} hours are over")
     failures = {}
     for result in results:
+        if "trial" not in (result.config or {}):
+            continue
         report = by_name[result.config["trial"]].folder / "error.txt"
         report.unlink(missing_ok=True)
         error, trace = (result.metrics or {}).get("error", ""), (result.metrics or {}).get("trace", "")
@@ -356,28 +533,119 @@ def execute(
     return failures
 
 
+def asha(search: Search, by_name: Mapping[str, Trial]) -> Any:
+    """Tune's scheduler, which knows the readings of all trials that have ended."""
+    from raypref.experiment.tuning import Asha
+
+    def kind(name: str) -> str:
+        config = by_name[name].config
+        return repr((config.data, config.seed, config.federation.rounds))
+
+    def stop(name: str, read: Mapping[str, Any]) -> None:
+        """Written before the trial hears of it: whatever is killed from here on, it has been stopped."""
+        values = {"round": read["round"], "validation": read[search.metric], "client_steps": read["client_steps"]}
+        checkpoint.write_json(by_name[name].folder / "stopped.json", values)
+
+    rounds = max(trial.config.federation.rounds for trial in (search.base, *search.trials) if trial)
+    scheduler = Asha(kind, search.metric, search.mode, search.grace, search.options.reduction, rounds, stop)
+    missing = {trial.folder for trial in search.missing}
+    for trial in search.trials:
+        if trial.folder not in missing:
+            readings = checkpoint.read_lines(trial.folder / "reports.jsonl")
+            told = [{"round": r["round"], search.metric: r["metrics"][search.rank]} for r in readings]
+            scheduler.remember(trial.folder.name, told)
+    return scheduler
+
+
+def proposals(search: Search, by_name: dict[str, Trial]) -> Any:
+    """Optuna as Tune is given it: it knows what earlier trials came to, and first has those finished that were begun.
+
+    New trials join `by_name` and the sweep's own list, and its journal before they start.
+    """
+    from raypref.evaluation.ranking import last
+    from raypref.experiment import loop as experiment
+    from raypref.experiment.tuning import Proposals
+    from raypref.storage.results import folder_name
+
+    assert search.base is not None
+    base, folder = search.base.config, search.folder
+    begun = {trial.folder.name: trial for trial in search.missing}
+    journal = checkpoint.read_lines(folder / PROPOSALS)
+    checkpoint.write_lines(folder / PROPOSALS, journal)  # whole again, where a kill has cut its last line
+
+    def make(values: dict[str, Any]) -> str | None:
+        config = override(base, values)
+        name = folder_name(config)
+        if begun.pop(name, None):
+            return name
+        try:
+            experiment.check(config)
+        except UserError:
+            return None
+        if name in by_name:
+            return None
+        by_name[name] = trial = Trial(config, folder / name, values)
+        search.trials.append(trial)
+        with open(folder / PROPOSALS, "a") as file:
+            file.write(json.dumps({"trial": name, "values": values, "config": to_dict(config)}) + "\n")
+        return name
+
+    done = []
+    for trial in search.trials:
+        if trial.folder.name not in begun:
+            number = trial.stopped.get("validation")
+            if number is None:
+                result = checkpoint.read_json(trial.folder / "result.json")
+                number = last(result, "validation", search.rank)
+            if math.isfinite(number):
+                done.append((trial.settings, number))
+    values = [trial.settings for trial in begun.values()]
+    return Proposals(search.ranges, search.metric, search.mode, base.seed, make, done, values)
+
+
 def run_trial(
-    point: Mapping[str, str], trials: Mapping[str, Trial], to: Tracker | None, adapters: bool, metric: str
+    point: Mapping[str, str],
+    trials: Mapping[str, Trial],
+    folder: Path,
+    to: Tracker | None,
+    adapters: bool,
+    metric: str,
+    reports: Reports | None,
 ) -> None:
-    """Tune's function: the only process of its trial that saves and tracks. Tune hears the validation number only, or
-    what was raised."""
+    """Tune's function: the only process of its trial that saves and tracks. Tune hears validation numbers only, of the
+    result and of the `reports` before it, or what was raised."""
     from ray import tune
     from ray.util import get_current_placement_group, placement_group_table
 
     from raypref.evaluation.ranking import last
 
-    trial = trials[point["trial"]]
+    name = point["trial"]
+    trial = trials.get(name) or {trial.folder.name: trial for trial in proposed(folder)}[name]
     checkpoint.clear(trial.folder)  # of a process of this trial that was lost
     nodes = placement_group_table(get_current_placement_group())["bundles_to_node_id"]
     tags = {"raypref.nodes": " ".join(nodes[bundle] for bundle in sorted(nodes))}
+
+    def heard(read: Mapping[str, Any]) -> None:
+        try:
+            tune.report(
+                {f"validation {metric}": read["metrics"][metric]} | {k: read[k] for k in ("round", "client_steps")}
+            )
+        except SystemExit as end:  # this is how Tune ends a trial
+            raise Stopped from end
+
     try:
-        result = tracked(trial.config, trial.folder, to, adapters=adapters, label=trial.label, tags=tags)
+        result = tracked(
+            trial.config, trial.folder, to, adapters=adapters, label=trial.label, tags=tags, reports=reports,
+            heard=heard if reports else None,
+        )  # fmt: skip
+    except Stopped:
+        raise SystemExit(0) from None
     except Exception as error:  # Tune would begin it again as it does a lost process
         if isinstance(error, Lost) and error.displaced:
             raise  # in other places: two trials that each keep a part of theirs could wait for each other for ever
-        tune.report({metric: math.nan, "error": reason(error), "trace": traceback.format_exc()})
+        tune.report({f"validation {metric}": math.nan, "error": reason(error), "trace": traceback.format_exc()})
     else:
-        tune.report({metric: last(result, "validation", metric)})
+        tune.report({f"validation {metric}": last(result, "validation", metric)})
 
 
 def reason(error: Exception) -> str:
@@ -387,10 +655,12 @@ def reason(error: Exception) -> str:
     return line if isinstance(cause, UserError) else f"{type(cause).__name__}: {line}"
 
 
-def conclude(trials: Sequence[Trial], failures: Mapping[str, str], folder: Path, metric: str, run: Any | None) -> None:
-    """Write, show and track `sweep.md`, `sweep.csv` and `table.md`; then say which trials failed."""
-    from raypref.evaluation import ranking, seeds
+def conclude(search: Search, failures: Mapping[str, str], run: Any | None) -> None:
+    """Write, show and track `sweep.md`, `sweep.csv` and `table.md` of the finished trials, and `trials.csv` of all;
+    then say which trials are in no table."""
+    from raypref.evaluation import ranking, seeds, tables
 
+    folder, metric, trials = search.folder, search.rank, search.trials
     scores, runs = [], []
     for trial in finished(trials, folder):
         result = checkpoint.read_json(trial.folder / "result.json")
@@ -398,20 +668,56 @@ def conclude(trials: Sequence[Trial], failures: Mapping[str, str], folder: Path,
         values = (ranking.last(result, fold, metric) for fold in ("validation", "test"))
         scores.append(ranking.Score(trial.settings, trial.config.seed, *values))
     lines = ranking.ranking(scores, metric)
+    ends = [end_of(trial, failures, metric) for trial in trials]
+    written = {"trials.csv": tables.csv_text(ends)} if ends else {}
     if lines:
-        written = {
+        written |= {
             "sweep.md": ranking.markdown(lines, metric),
             "sweep.csv": ranking.to_csv(lines, metric),
             "table.md": seeds.markdown(runs),
         }
-        for name, text in written.items():
-            checkpoint.write_bytes(folder / name, text.encode())
-            if run:
-                run.artifact(folder / name)
+    for name, text in written.items():
+        checkpoint.write_bytes(folder / name, text.encode())
+        if run:
+            run.artifact(folder / name)
+    if lines:
         console.say(f"\n{written['sweep.md']}")
     for trial in trials:
         if trial.folder.name in failures:
             console.say(f"FAILED {trial.label}: {failures[trial.folder.name]} ({trial.folder}/error.txt)")
+    if stopped := [end for end in ends if end["fate"] == "stopped"]:
+        spent, all_spent = (sum(end["client_steps"] or 0 for end in of) for of in (stopped, ends))
+        console.say(
+            f"stopped early and in no table: {len(stopped)} of {len(ends)} trials, with {spent:,} of all "
+            f"{all_spent:,} client steps ({folder}/trials.csv)"
+        )
+    if waiting := sum(end["fate"] == "unfinished" for end in ends):
+        console.say(f"not finished: {waiting} trials; the same words with --resume go on")
+
+
+def end_of(trial: Trial, failures: Mapping[str, str], metric: str) -> dict[str, Any]:
+    """How a trial ended, as a line of `trials.csv`: its fate, rounds, the last validation number, optimizer steps over
+    clients, and beside them those of the readings between rounds."""
+    from raypref.evaluation import ranking
+    from raypref.evaluation.runs import show
+
+    end: dict[str, Any] = {"round": None, "validation": None, "client_steps": None}
+    if (trial.folder / "result.json").exists():
+        result = checkpoint.read_json(trial.folder / "result.json")
+        steps = result["client_steps"]
+        end = {
+            "round": result["rounds"],
+            "validation": ranking.last(result, "validation", metric),
+            "client_steps": steps,
+        }
+    fate = "finished" if end["client_steps"] is not None else "stopped" if trial.stopped else "unfinished"
+    settings = {key: show(v) if isinstance(v, list) else v for key, v in trial.settings.items()}
+    fate = "failed" if trial.folder.name in failures else fate
+    read = checkpoint.read_lines(trial.folder / "reports.jsonl")
+    return {
+        "trial": trial.folder.name, **settings, "seed": trial.config.seed, "fate": fate,
+        **end, **trial.stopped, "report_steps": sum(line["report_steps"] for line in read),
+    }  # fmt: skip
 
 
 def finished(trials: Sequence[Trial], folder: Path) -> list[Trial]:

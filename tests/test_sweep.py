@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from raypref.clients import actors
-from raypref.config import UserError, override, to_dict
+from raypref.config import UserError, override, read_config, to_dict
 from raypref.config.spaces import load_space
 from raypref.experiment import loop as experiment
 from raypref.experiment.tracked import Tracker
@@ -230,12 +230,12 @@ class Sweep:
         return self.end()
 
 
-def in_mlflow(folder: Path) -> tuple[dict, list]:
-    """The sweep's own run and its children, of the experiment fedgd."""
+def in_mlflow(folder: Path, experiment: str = "fedgd") -> tuple[dict, list]:
+    """The sweep's own run and its children."""
     from mlflow import MlflowClient
 
     client = MlflowClient(f"sqlite:///{folder}/mlflow.db")
-    runs = client.search_runs([client.get_experiment_by_name("fedgd").experiment_id])
+    runs = client.search_runs([client.get_experiment_by_name(experiment).experiment_id])
     (parent,) = (run for run in runs if "mlflow.parentRunId" not in run.data.tags)
     children = [run for run in runs if run.data.tags.get("mlflow.parentRunId") == parent.info.run_id]
     assert len(children) == len(runs) - 1
@@ -324,6 +324,87 @@ def test_a_trial_whose_process_is_killed_goes_on_by_itself(words, tiny_base, tmp
     whole = experiment.run(config, tmp_path / "whole", adapters=False)
     result = json.loads((folder / f"fedgd-seed0-{config.key}" / "result.json").read_text())
     assert result["test"] == whole["test"] and result["client_steps"] == whole["client_steps"]
+
+
+RATES = """
+from raypref.config import RunConfig
+from raypref.config.spaces import Space
+
+SPACE = Space(
+    about="A learning rate that learns, and one that can but ruin what it trains.",
+    base=RunConfig(algorithm="fedavg"),
+    grid={"optim.learning_rate": [1e-3, 3.0]},
+    ranges={"optim.learning_rate": ("loguniform", 1e-3, 1e-2), "federation.local_steps": ("int", 2, 4)},
+    rank="loss",
+)
+"""
+
+
+@pytest.fixture
+def rates(tiny_base, tmp_path) -> list[str]:
+    """A command line for the space RATES in an empty folder."""
+    (tmp_path / "tune_spaces").mkdir()
+    (tmp_path / "tune_spaces" / "rates.py").write_text(RATES)
+    return ["rates", "--smoke", "--model.base", str(tiny_base), "--federation.rounds", "30", "--concurrency", "1"]
+
+
+@pytest.mark.slow
+def test_asha_stops_the_bad_trial_and_a_kill_at_any_time_changes_neither(rates, tmp_path):
+    """Killed while the good trial runs, then as soon as the bad one's stop is decided; what is left is to say so."""
+    words, folder = [*rates, "--scheduler", "asha", "--grace", "3"], tmp_path / "runs" / "rates-smoke"
+
+    def read(lines: int):
+        return lambda: any(file.read_text().count("\n") >= lines for file in folder.glob("*/reports.jsonl"))
+
+    with Sweep(tmp_path, *words) as sweep:
+        sweep.interrupt(signal.SIGKILL, read(2))
+    with Sweep(tmp_path, *words, "--resume") as sweep:
+        sweep.interrupt(signal.SIGKILL, lambda: any(folder.glob("*/stopped.json")))
+    with Sweep(tmp_path, *words, "--resume") as sweep:
+        status, out, err = sweep.end()
+    assert status == 0, out + err
+    assert "trials: 2, finished already: 1, stopped early: 1" in out and "started" not in out
+    assert "stopped early and in no table: 1 of 2 trials" in out
+    good, bad = csv.DictReader((folder / "trials.csv").open())
+    assert (good["fate"], good["round"], bad["fate"], bad["round"]) == ("finished", "30", "stopped", "3")
+    assert float(bad["validation"]) > float(good["validation"]) and bad["client_steps"] == str(3 * 4 * 3)
+    (line,) = csv.DictReader((folder / "sweep.csv").open())
+    assert line["optim.learning_rate"] == "0.001"
+    parent, children = in_mlflow(tmp_path, "rates")
+    assert parent.info.status == "FINISHED"
+    assert sorted((run.info.status, run.data.tags.get("raypref.stopped")) for run in children) == [
+        ("FINISHED", None),
+        ("KILLED", "3"),
+    ]
+    config = override(read_config(folder / good["trial"]), {"clients.backend": "local"})
+    whole = experiment.run(config, tmp_path / "whole", adapters=False)
+    found = json.loads((folder / good["trial"] / "result.json").read_text())
+    assert all(found[what] == whole[what] for what in ("validation", "test", "client_steps", "bytes_down"))
+
+
+@pytest.mark.slow
+def test_optuna_goes_on_after_a_kill_and_ends_when_time_is_up(rates, tmp_path):
+    """What was begun is finished first, and of two trials asked for there are two."""
+    words, folder = [*rates, "--search", "optuna", "--max-trials", "2"], tmp_path / "runs" / "rates-smoke"
+    with Sweep(tmp_path, *words) as sweep:
+        sweep.interrupt(signal.SIGKILL, lambda: any(folder.glob("*/state.safetensors")))
+    first = json.loads((folder / "proposals.jsonl").read_text().splitlines()[0])
+    with Sweep(tmp_path, *words, "--resume") as sweep:
+        status, out, err = sweep.end()
+    assert status == 0, out + err
+    lines = list(csv.DictReader((folder / "trials.csv").open()))
+    assert [line["fate"] for line in lines] == ["finished", "finished"] and lines[0]["trial"] == first["trial"]
+    assert all(1e-3 <= float(line["optim.learning_rate"]) <= 1e-2 for line in lines)
+    assert all(line["federation.local_steps"] in "234" for line in lines)
+    parent, _ = in_mlflow(tmp_path, "rates")
+    assert parent.data.params["search.federation.local_steps"] == "int 2 to 4"
+
+    more = ["--federation.rounds", "90000", "--max-hours", "0.003"]
+    with Sweep(tmp_path, *words, *more) as sweep:
+        status, out, err = sweep.end()
+    assert status == 0 and "the 0.003 hours are over" in out and "not finished: " in out, out + err
+    _, children = in_mlflow(tmp_path, "rates")
+    assert "RUNNING" not in {run.info.status for run in children}
 
 
 def is_trial(process: psutil.Process) -> bool:

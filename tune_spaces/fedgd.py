@@ -15,6 +15,7 @@ SPACE = Space(
         "data.group_sizes": [(10, 10, 10, 10), (15, 15, 5, 5)],
         "seed": [0, 1, 2],
     },
+    ranges={"experts.K": ("int", 2, 6), "fedgd.w": ("uniform", 0.1, 1.0), "optim.learning_rate": ("about", 0.2, 5.0)},
     smoke_grid={"experts.K": [2, 4], "seed": [0, 1]},
     presets={"paper": S2},
     smoke=SMOKE,

@@ -15,6 +15,7 @@ SPACE = Space(
         "variational.tau": ("loguniform", 0.3, 3.0),
     },
     samples=12,
+    ranges={"optim.learning_rate": ("about", 0.2, 5.0)},
     presets={"paper": S1, "gemma2b": S1_GEMMA},
     smoke=OPPOSED_SMOKE,
     smoke_grid={"variational.beta": [0.01, 0.1]},

@@ -28,6 +28,7 @@ from raypref.clients.work import (
     Train,
     TrainedStack,
     TrainPooled,
+    Validate,
     WeightNorms,
     Work,
 )
@@ -209,6 +210,11 @@ class Pool(ABC):
         same = None if shared is None else shared.numpy()
         at, results = self._each(chosen, lambda members, i: Personalize(members, matrix[i], same))
         return _personalized(chosen, at, results)
+
+    def validate(self, clients: np.ndarray, rows: Tensor, steps: int) -> dict[str, np.ndarray]:
+        """The first `steps` steps of `personalize`, read on the validation fold: metric -> [n]. clients: ascending."""
+        matrix = rows.numpy()
+        return _together(*self._each(clients, lambda members, i: Validate(members, matrix[i], steps)))
 
     def stacks(self) -> list[np.ndarray]:
         """The parts in which all clients are personalized: one stack a worker at a time, so that all workers are busy

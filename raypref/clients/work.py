@@ -108,6 +108,18 @@ class Personalize(Work):
 
 
 @dataclass(frozen=True)
+class Validate(Work):
+    """Local fine-tuning of each client from its row, the first `steps` steps of `Personalize`, read on the validation
+    fold -> metric -> float64 [n]."""
+
+    method: ClassVar[str] = "validate"
+    clients: np.ndarray
+    rows: np.ndarray
+    """float32 [n, D]"""
+    steps: int
+
+
+@dataclass(frozen=True)
 class WeightNorms(Work):
     """Frobenius norm of the frozen weight of every adapted module, by name."""
 

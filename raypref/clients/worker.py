@@ -29,6 +29,7 @@ from raypref.clients.work import (
     Train,
     TrainedStack,
     TrainPooled,
+    Validate,
     WeightNorms,
     Work,
 )
@@ -159,8 +160,7 @@ class Worker:
             probes = self.objective.probe(rows, clients)
         if work.shared is not None and "context_accuracy" not in probes:
             probes |= self.by_context(clients, work.shared)
-        rate = config.personalization.learning_rate or config.optim.learning_rate
-        local = LocalTraining(self, clients, rows, Stretch("personalize", 0, marks[-1], rate))
+        local = self.personalization(clients, rows)
         measures: dict[str, list[dict[str, np.ndarray]]] = {fold: [] for fold in EVALUATED}
         margins: list[list[np.ndarray]] = [[] for _ in clients]
         diagnoses: dict[int, list[dict[str, np.ndarray]]] = {}
@@ -174,7 +174,7 @@ class Worker:
                     for of_client, one in zip(margins, m, strict=True):
                         of_client.append(pair_margins(one).numpy())
             if mark in config.diagnostics.marks:
-                diagnoses[mark] = self.objective.diagnose(theta, clients, config.diagnostics.eta or rate)
+                diagnoses[mark] = self.objective.diagnose(theta, clients, config.diagnostics.eta or local.stretch.rate)
         with torch.no_grad():
             z = self.objective.posterior(local.rows.detach(), clients)
         probes |= {"personalized_mu": z["mu"]} if z else {}
@@ -184,6 +184,17 @@ class Worker:
         return Personalized(
             clients, local.result(), curves, [np.stack(of_client) for of_client in margins], diagnoses, probes
         )
+
+    def validate(self, work: Validate) -> dict[str, np.ndarray]:
+        local = self.personalization(work.clients, self.reader.tensor(work.rows))
+        local.advance(work.steps)
+        return measured([m.cpu() for m in self.order_margins(local.rows.detach(), work.clients, "validation")])
+
+    def personalization(self, clients: np.ndarray, rows: Tensor) -> LocalTraining:
+        """The local training of a client's personalization, up to the last mark."""
+        p = self.config.personalization
+        rate = p.learning_rate or self.config.optim.learning_rate
+        return LocalTraining(self, clients, rows, Stretch("personalize", 0, p.marks[-1], rate))
 
     def posterior(self, work: Posteriors) -> dict[str, np.ndarray]:
         with torch.no_grad():

@@ -13,13 +13,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from raypref.config import RunConfig, UserError, flatten, nearest, override, registry, validate
+from raypref.config import RunConfig, UserError, flatten, nearest, override, registry, to_dict, validate
+from raypref.config.identity import own_sections
 from raypref.tools import console
 from raypref.tools.rng import stream
 
 Keys = str | tuple[str, ...]
 """A dotted key, or several whose values go together."""
 Grid = Mapping[Keys, Sequence[Any]]
+KINDS = ("uniform", "loguniform", "int", "about")
+"""How `--search optuna` goes through a range."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,9 @@ class Space:
     their values are tuples, too: {("algorithm", "objective"): [("fedavg", "choice"), ("fedvpl", "variational")]}."""
     draws: Mapping[str, tuple[str, float, float]] = field(default_factory=dict)
     """Dotted key -> ("uniform" or "loguniform", low, high), drawn `samples` times for each point of the grid."""
+    ranges: Mapping[str, tuple[str, float, float]] = field(default_factory=dict)
+    """Further ranges that `--search optuna` searches beside `draws`, in the place of the grid; the same kinds, `int`
+    (both ends included), and `about`: between these multiples of the base's own value, on a logarithmic scale."""
     samples: int = 1
     """Points drawn from `draws` at each point of the grid."""
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -98,8 +104,26 @@ class Space:
                     left[others] = list(dict.fromkeys(tuple(point[key] for key in others) for point in fitting))
             return left
 
-        draws = {key: spec for key, spec in self.draws.items() if key not in given}
-        return dataclasses.replace(self, grid=narrowed(self.grid), smoke_grid=narrowed(self.smoke_grid), draws=draws)
+        draws, ranges = ({k: spec for k, spec in of.items() if k not in given} for of in (self.draws, self.ranges))
+        return dataclasses.replace(
+            self, grid=narrowed(self.grid), smoke_grid=narrowed(self.smoke_grid), draws=draws, ranges=ranges
+        )
+
+    def searched(self, base: RunConfig) -> dict[str, tuple[str, float, float]]:
+        """What `--search optuna` searches under this base: dotted key -> ("uniform", "loguniform" or "int", low, high).
+        Of a method's sections those of the base's own method and objective alone. Raises `UserError` for an unknown
+        kind, and where nothing is left to search."""
+        flat, found = flatten(dataclasses.asdict(base)), {}
+        sections = own_sections(flatten(to_dict(base)))
+        for key, (kind, low, high) in {**self.draws, **self.ranges}.items():
+            if kind not in KINDS:
+                raise UserError(f"{key} is searched by {kind!r}{nearest(kind, KINDS)}")
+            if key.partition(".")[0] in sections:
+                about = kind == "about"
+                found[key] = ("loguniform", low * flat[key], high * flat[key]) if about else (kind, low, high)
+        if not found:
+            raise UserError("nothing is left to search: the space has neither draws nor ranges, or all are given")
+        return found
 
     def trials(self, base: RunConfig, smoke: bool = False, seeds: Sequence[int] = ()) -> Iterator[RunConfig]:
         """Every trial's configuration, in a fixed order, each once; `seeds` replaces the grid's seeds."""

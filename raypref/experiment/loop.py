@@ -26,7 +26,8 @@ from raypref.config import RunConfig, UserError, registry, validate
 from raypref.evaluation import latent
 from raypref.experiment import forecast
 from raypref.experiment.encoded import encoded
-from raypref.experiment.publish import publish
+from raypref.experiment.publish import publish, report_metrics
+from raypref.experiment.reports import Reported, Reports, report
 from raypref.models import features
 from raypref.models.selector import check_tokens, load_tokenizer, pad_id
 from raypref.objectives.base import row_layout
@@ -65,7 +66,7 @@ class PersonalizationStarts:
     """Clients that were personalized before an interruption."""
 
 
-Record = Started | RoundDone | PersonalizationStarts | Personalized
+Record = Started | RoundDone | Reported | PersonalizationStarts | Personalized
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,8 @@ class Saved:
     used: Usage = dataclasses.field(default_factory=Usage)
     personalized: frozenset[int] = frozenset()
     """Clients whose personalization is done."""
+    reported: int = 0
+    """The last round after which validation was read."""
 
 
 def check(config: RunConfig) -> None:
@@ -119,8 +122,11 @@ def prepare_like(inputs: Inputs, config: RunConfig) -> Inputs:
     return like
 
 
-def records(inputs: Inputs, saved: Saved) -> Iterator[Record]:
-    """Compute a run: communication rounds, the initialization, then every client's personalization, by stacks."""
+def records(inputs: Inputs, saved: Saved, reports: Reports | None = None) -> Iterator[Record]:
+    """Compute a run: communication rounds, the initialization, then every client's personalization, by stacks.
+
+    reports: read validation between rounds, too, which changes nothing of the other records.
+    """
     with contextlib.closing(connect(inputs)) as clients:
         participants, newcomers = parted(clients)
         algorithm: Algorithm = registry.algorithm(inputs.config.algorithm)(inputs.config, participants)
@@ -128,6 +134,8 @@ def records(inputs: Inputs, saved: Saved) -> Iterator[Record]:
         state = saved.state or algorithm.init()
         yield Started(state, algorithm.rounds)
         while state.round < algorithm.rounds:
+            if reports and reports.due(state.round) and state.round > saved.reported:
+                yield report(reports, algorithm, state, participants, clients)
             state, metrics = algorithm.round(state)
             used, posteriors = saved.used.add(clients.used), shown_posteriors(inputs, algorithm, state, participants)
             if posteriors:
@@ -178,7 +186,7 @@ def read_once(inputs: Inputs, bar: Callable[[int, str, int], Any] | None = None)
         console.say(str(filled))
 
 
-def stream(inputs: Inputs, saved: Saved) -> Iterator[Record]:
+def stream(inputs: Inputs, saved: Saved, reports: Reports | None = None) -> Iterator[Record]:
     """Compute `records`, in this process or in the server actor, as configured."""
     if inputs.config.clients.backend == "ray":
         from raypref.clients import actors
@@ -192,12 +200,12 @@ def stream(inputs: Inputs, saved: Saved) -> Iterator[Record]:
         except UserError as error:
             hint = "; clients.pooled_workers come on top of the client actors" * trains_together(inputs.config)
             raise UserError(f"{error}{hint}") from error
-        yield from actors.stream_from_server(inputs.config, records, inputs, saved)
+        yield from actors.stream_from_server(inputs.config, records, inputs, saved, reports)
     else:
-        yield from records(inputs, saved)
+        yield from records(inputs, saved, reports)
 
 
-def enduring(inputs: Inputs, store: results.Store) -> Iterator[Record]:
+def enduring(inputs: Inputs, store: results.Store, reports: Reports | None = None) -> Iterator[Record]:
     """`stream` from what the store has saved, begun again where an actor or a node is lost.
 
     Raises `Lost` where that happens more often than `clients.restarts`, or where a trial's places went with a node.
@@ -205,8 +213,9 @@ def enduring(inputs: Inputs, store: results.Store) -> Iterator[Record]:
     most, restarts = inputs.config.clients.restarts, 0
     while True:
         state, used, personalized = store.resume(inputs.data.digest)
+        reported = max((line["round"] for line in store.reports()), default=0)
         try:
-            yield from stream(inputs, Saved(state, used, frozenset(personalized)))
+            yield from stream(inputs, Saved(state, used, frozenset(personalized), reported), reports)
             return
         except Lost as lost:
             if lost.displaced or restarts == most:
@@ -229,19 +238,26 @@ def run(
     bar: Callable[[int, str, int], Any] | None = None,
     adapters: bool = True,
     inputs: Inputs | None = None,
+    reports: Reports | None = None,
+    heard: Callable[[dict[str, Any]], None] | None = None,
 ) -> dict[str, Any]:
     """Run, or finish, what `folder` holds of this configuration; returns the result (also in `folder/result.json`).
 
     track: an open `raypref.storage.tracking.Run`, or None. bar: makes a progress bar (a context manager with `advance`)
     from (total, label, done). adapters: also write the initialization and every personalized adapter as PEFT folders.
-    inputs: what `prepare` makes of the configuration, where the caller has it already.
+    inputs: what `prepare` makes of the configuration, where the caller has it already. reports: when validation is read
+    between rounds. heard: is given each reading, those of an earlier process included, and may raise `Stopped`.
     """
     store = results.Store(folder, config)
     if track:  # what MLflow has not had from an earlier process
         for line in store.lines():
             if "metrics" in line:
                 track.metrics(line["metrics"], step=line["round"])
+        for line in store.reports():
+            track.metrics(report_metrics(line), step=line["round"])
     if not store.finished:
+        for line in store.reports() if heard else ():
+            heard(line)
         inputs = inputs or prepare(config)
         for note in inputs.data.notes:
             console.say(f"note: {note}")
@@ -249,7 +265,8 @@ def run(
         if config.clients.backend == "ray":
             n = inputs.placement.workers
             console.say(f"starting Ray: a server actor and {n} client actor{'s' * (n > 1)}")
-        with contextlib.ExitStack() as stack:
+        computed = enduring(inputs, store, reports)
+        with contextlib.ExitStack() as stack, contextlib.closing(computed):
             progress: Any = None
 
             def next_bar(total: int, what: str, done: int) -> Any:
@@ -257,7 +274,7 @@ def run(
                 return stack.enter_context(bar(total, f"{config.method} {what}", done)) if bar and total else None
 
             last = time.monotonic()
-            for record in enduring(inputs, store):
+            for record in computed:
                 seconds, last = time.monotonic() - last, time.monotonic()
                 match record:
                     case Started():
@@ -270,6 +287,12 @@ def run(
                             progress.advance(1, f"loss {record.metrics['train/loss']:.3f}")
                         if track:
                             track.metrics(record.metrics, step=record.state.round)
+                    case Reported():
+                        line = store.report(dataclasses.asdict(record))
+                        if track:
+                            track.metrics(report_metrics(line), step=record.round)
+                        if heard:
+                            heard(line)
                     case PersonalizationStarts():
                         store.initialization(record.initialization)
                         progress = next_bar(len(inputs.sizes), "personalization", record.done)

@@ -101,6 +101,11 @@ def mark_metrics(result: dict[str, Any]) -> list[tuple[int, dict[str, float]]]:
     ]
 
 
+def report_metrics(line: dict[str, Any]) -> dict[str, float]:
+    """A reading of validation between rounds, by the names that it has in MLflow."""
+    return {f"reports/validation_{name}": value for name, value in line["metrics"].items()}
+
+
 def calibration_metrics(result: dict[str, Any]) -> list[tuple[int, dict[str, float]]]:
     """(local steps t, negative log-likelihood and expected calibration error on test pairs) at each mark
     (`raypref.evaluation.calibration`); unseen clients apart."""

@@ -17,6 +17,7 @@ from raypref.tools.folders import working_folder
 
 if TYPE_CHECKING:
     from raypref.clients.pool import Inputs
+    from raypref.experiment.reports import Reports
 
 
 @dataclass(frozen=True)
@@ -109,10 +110,14 @@ def tracked(
     label: str = "",
     tags: Mapping[str, str] | None = None,
     inputs: Inputs | None = None,
+    reports: Reports | None = None,
+    heard: Callable[[dict[str, Any]], None] | None = None,
 ) -> dict[str, Any]:
     """Run, or finish, the configuration inside its MLflow run, which a resume continues; returns the result."""
     from raypref.experiment import loop
 
     label, tags = label or f"{config.method} seed {config.seed}", {"raypref.key": config.key, **(tags or {})}
     with mlflow_run(config, folder, to, label, tags, to.parent if to else None) as track:
-        return loop.run(config, folder, track=track, bar=bar, adapters=adapters, inputs=inputs)
+        return loop.run(
+            config, folder, track=track, bar=bar, adapters=adapters, inputs=inputs, reports=reports, heard=heard
+        )

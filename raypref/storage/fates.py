@@ -28,6 +28,7 @@ class Fates:
     """Fate of a run that one command would complete -> (what it is, that command)."""
     USED = "used"
     UNFINISHED = "unfinished"
+    STOPPED = "stopped early"
 
     def __init__(self, runs: Sequence[TrackedRun]) -> None:
         self.runs = {run.id: run for run in runs if self.TAG in run.tags}
@@ -37,7 +38,8 @@ class Fates:
         """Finished runs whose result can be read."""
         for run in self.runs.values():
             if run.status != "FINISHED":
-                self.of[run.id] = "failed" if run.status == "FAILED" else self.UNFINISHED
+                stopped = self.STOPPED if tracking.STOPPED in run.tags else self.UNFINISHED
+                self.of[run.id] = "failed" if run.status == "FAILED" else stopped
                 continue
             files = tracking.read_artifacts(uri, run.id, self.FILES)
             if self.FILES[0] not in files:

@@ -5,6 +5,7 @@ data.json                    a digest of the data as it was read
 state.safetensors            state after the last round, with its round, budget and configuration key inside
 records.jsonl                a line a round: metrics, budget, group assignment where it changed
 restarts.json                how often it went on by itself after an actor or a node was lost
+reports.jsonl                in a sweep that asks for it: validation of a few clients at intervals
 latent.npz                   with the variational objective: the clients' posteriors over rounds
 initialization.safetensors   what every client starts its personalization from
 clients/NNN.safetensors      a stack of personalized clients: rows and curves
@@ -78,6 +79,8 @@ class Store:
         # A round whose line was written but whose state was not will run again and be written again.
         kept = [line for line in self.lines() if state is not None and line["round"] <= state.round]
         checkpoint.write_lines(self.folder / "records.jsonl", kept)
+        if read := self.reports():
+            checkpoint.write_lines(self.folder / "reports.jsonl", read)
         return state, used, done
 
     def restarted(self) -> None:
@@ -131,6 +134,16 @@ class Store:
         checkpoint.save(
             self.folder / "clients" / f"{int(done.clients[0]):05d}.safetensors", tensors, {"seconds": seconds}
         )
+
+    def report(self, read: dict[str, Any]) -> dict[str, Any]:
+        """Save a reading of validation, with the client steps that the run has taken by then; returns the line."""
+        line = read | {"client_steps": self.lines()[-1]["used"]["client_steps"]}
+        self._append(line, "reports.jsonl")
+        return line
+
+    def reports(self) -> list[dict[str, Any]]:
+        """The readings of validation so far, a round at most one."""
+        return checkpoint.read_lines(self.folder / "reports.jsonl")
 
     def lines(self) -> list[dict[str, Any]]:
         """The records so far; a last line cut short by a kill is dropped."""
@@ -221,8 +234,8 @@ class Store:
     def _stacks(self) -> list[Path]:
         return sorted((self.folder / "clients").glob("*.safetensors"))
 
-    def _append(self, line: dict[str, Any]) -> None:
-        with open(self.folder / "records.jsonl", "a") as file:
+    def _append(self, line: dict[str, Any], name: str = "records.jsonl") -> None:
+        with open(self.folder / name, "a") as file:
             file.write(json.dumps(line) + "\n")
 
 

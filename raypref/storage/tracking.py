@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from raypref.config import UserError
 from raypref.tools.console import TERMINATED, warn
+from raypref.tools.errors import Stopped
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -49,6 +50,8 @@ FOLDER = "raypref.folder"
 """Tag with the folder that a run is computed in."""
 ERROR = "error"
 """Tag with the message of the exception that ended a run."""
+STOPPED = "raypref.stopped"
+"""Tag with the round after which a sweep stopped a trial early."""
 
 
 def tracking_uri(base: Path) -> str:
@@ -132,9 +135,10 @@ def _experiment(uri: str, name: str, location: str | None) -> str:
 class Run:
     """A run in MLflow, open while the block runs; afterwards its status says how it ended.
 
-    FINISHED; FAILED after an exception, whose message becomes the tag `error`; KILLED after Ctrl-C or SIGTERM. Inside,
-    SIGTERM raises SystemExit(143) (in a main thread only: Python allows handlers nowhere else), so that everything
-    is closed in order. After a kill -9 the run stays RUNNING until it is resumed, or `close_stale` is called.
+    FINISHED; FAILED after an exception, whose message becomes the tag `error`; KILLED after Ctrl-C, SIGTERM or
+    `Stopped`. Inside, SIGTERM raises SystemExit(143) (in a main thread only: Python allows handlers nowhere else), so
+    that everything is closed in order. After a kill -9 the run stays RUNNING until it is resumed, or `close_stale` is
+    called.
 
     MLflow holds nobody up: what it does not take at once waits, is tried again every two minutes and a last time when
     the block ends. `delivered` then says whether it has all; nothing is raised where it has not.
@@ -330,6 +334,19 @@ def close_stale(uri: str, experiment_id: str, run_ids: Collection[str]) -> None:
         warn(f"MLflow at {uri} does not answer; interrupted runs may stay RUNNING there: {_first(error)}")
 
 
+def mark_stopped(uri: str, run_id: str, round: int) -> bool:
+    """Mark a run as stopped early by its sweep: status KILLED, and a tag with the round. A warning, and False, where
+    MLflow does not answer."""
+    client = _mlflow().MlflowClient(uri)
+    try:
+        client.set_tag(run_id, STOPPED, str(round))
+        client.set_terminated(run_id, "KILLED")
+    except Exception as error:
+        warn(f"MLflow at {uri} was not told that run {run_id} was stopped early: {_first(error)}")
+        return False
+    return True
+
+
 @dataclass(frozen=True)
 class TrackedRun:
     """A run as MLflow has stored it."""
@@ -430,7 +447,7 @@ def _mlflow() -> Any:
 def _status(error: BaseException | None) -> str:
     if error is None or (isinstance(error, SystemExit) and not error.code):
         return "FINISHED"
-    if isinstance(error, KeyboardInterrupt) or (isinstance(error, SystemExit) and error.code == TERMINATED):
+    if isinstance(error, (KeyboardInterrupt, Stopped)) or (isinstance(error, SystemExit) and error.code == TERMINATED):
         return "KILLED"
     return "FAILED"
 

@@ -21,6 +21,11 @@ class Lost(UserError):
         self.why, self.displaced = why, displaced
 
 
+class Stopped(Exception):
+    """A run was ended on purpose before its last round, by whoever compares it with others or watches the clock. What
+    was saved stands; nothing has failed."""
+
+
 def nearest(word: str, known: typing.Iterable[str]) -> str:
     """The end of a message about an unknown word: '; did you mean 'x'?', or else the list of known words."""
     options = sorted(known)
