@@ -282,7 +282,7 @@ def test_a_run_without_its_places_does_not_begin_again_by_itself(tiny, tmp_path,
     """Three restarts, but none in places that are not whole: they are given back."""
     begun = []
 
-    def lose(inputs, saved):
+    def lose(inputs, saved, reports):
         begun.append(saved)
         raise Lost("a node died", displaced)
         yield

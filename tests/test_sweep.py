@@ -345,13 +345,14 @@ def rates(tiny_base, tmp_path) -> list[str]:
     """A command line for the space RATES in an empty folder."""
     (tmp_path / "tune_spaces").mkdir()
     (tmp_path / "tune_spaces" / "rates.py").write_text(RATES)
-    return ["rates", "--smoke", "--model.base", str(tiny_base), "--federation.rounds", "30", "--concurrency", "1"]
+    return ["rates", "--smoke", "--model.base", str(tiny_base), "--concurrency", "1"]
 
 
 @pytest.mark.slow
 def test_asha_stops_the_bad_trial_and_a_kill_at_any_time_changes_neither(rates, tmp_path):
     """Killed while the good trial runs, then as soon as the bad one's stop is decided; what is left is to say so."""
-    words, folder = [*rates, "--scheduler", "asha", "--grace", "3"], tmp_path / "runs" / "rates-smoke"
+    words = [*rates, "--federation.rounds", "30", "--scheduler", "asha", "--grace", "3"]
+    folder = tmp_path / "runs" / "rates-smoke"
 
     def read(lines: int):
         return lambda: any(file.read_text().count("\n") >= lines for file in folder.glob("*/reports.jsonl"))
@@ -383,7 +384,7 @@ def test_asha_stops_the_bad_trial_and_a_kill_at_any_time_changes_neither(rates, 
 
 
 @pytest.mark.slow
-def test_optuna_goes_on_after_a_kill_and_ends_when_time_is_up(rates, tmp_path):
+def test_optuna_goes_on_after_a_kill(rates, tmp_path):
     """What was begun is finished first, and of two trials asked for there are two."""
     words, folder = [*rates, "--search", "optuna", "--max-trials", "2"], tmp_path / "runs" / "rates-smoke"
     with Sweep(tmp_path, *words) as sweep:
@@ -399,8 +400,11 @@ def test_optuna_goes_on_after_a_kill_and_ends_when_time_is_up(rates, tmp_path):
     parent, _ = in_mlflow(tmp_path, "rates")
     assert parent.data.params["search.federation.local_steps"] == "int 2 to 4"
 
-    more = ["--federation.rounds", "90000", "--max-hours", "0.003"]
-    with Sweep(tmp_path, *words, *more) as sweep:
+
+@pytest.mark.slow
+def test_a_sweep_ends_in_order_when_its_time_is_up(rates, tmp_path):
+    """A dozen seconds for trials that would take a day."""
+    with Sweep(tmp_path, *rates, "--federation.rounds", "90000", "--max-hours", "0.003") as sweep:
         status, out, err = sweep.end()
     assert status == 0 and "the 0.003 hours are over" in out and "not finished: " in out, out + err
     _, children = in_mlflow(tmp_path, "rates")
