@@ -297,7 +297,7 @@ def stage2(bench: Bench) -> str:
         "processes",
         f"engine ({backend})",
         "seconds of a round",
-        "row's largest difference from torch in one process",
+        "largest difference from torch",
     )
     return table(head, shown)
 
