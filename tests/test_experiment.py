@@ -127,7 +127,7 @@ def test_a_cluster_too_small_after_a_loss_is_told_what_stands(tiny, tmp_path, mo
     of what was saved."""
     ends = [Lost("a node died"), UserError("the run asks for 3 CPU, the cluster has 2")]
 
-    def fails(inputs, saved):
+    def fails(inputs, saved, reports=None):
         raise ends.pop(0)
         yield
 

@@ -133,9 +133,9 @@ def test_a_step_takes_what_was_foretold(base, algorithm, dtype, recompute):
     worker = Worker(config, dict(enumerate(inputs.data.clients)), inputs.choice_ids, inputs.pad)
     forecast = predict(inputs, Costs())
     clients, read = np.arange(3), []
-    reading = worker.selector.hidden
-    worker.selector.hidden = lambda rows, ids, dropout=None: (
-        read.append(tuple(ids.shape)) or reading(rows, ids, dropout)
+    reading = worker.selector._passed
+    worker.selector._passed = lambda rows, ids, *rest, **further: (
+        read.append(tuple(ids.shape)) or reading(rows, ids, *rest, **further)
     )
     start = worker.objective.start(config, inputs.layout).repeat(3, 1).numpy()
     if objective == "dpo":
@@ -200,7 +200,9 @@ def test_a_few_blocks_tell_of_all(tmp_path):
         config = ModelConfig(base=str(folder), lora_r=2)
         for recompute, words in ((False, 0), (True, 8), (None, 8)):
             arguments = (config, (2, 3, 16), recompute, words)
-            assert memory._peak(*arguments) == memory._read(*arguments, 1, 8)
+            # Without a way back a small base is fullest at the vocabulary, and its few blocks do not count.
+            whole = memory._read(*arguments, 1, 8)
+            assert memory._peak(*arguments) == pytest.approx(whole, rel=0.05 if recompute is None else 1e-12)
 
 
 def test_what_is_run_again_does_not_go_with_partitioned_weights():

@@ -193,10 +193,11 @@ def _peak(
     way back; recompute None: no way back. words: response tokens of a sequence whose probabilities are read off the
     whole vocabulary; 0: the choice alone.
 
-    Every block adds as much as another, so that a few of them tell of all; of Gemma 2's two kinds as many of each."""
+    Every block adds as much as another, so that a few of them tell of all; of Gemma 2's two kinds as many of each. The
+    first, below which nothing is derived, and the last, which is computed at few positions, are among the four."""
     blocks = int(load_architecture(config.base).num_hidden_layers)
-    of = [_read(config, shape, recompute, words, passes, k) for k in sorted({min(k, blocks) for k in (2, 4)})]
-    return of[-1] + (of[-1] - of[0]) / 2 * max(0, blocks - 4)
+    of = [_read(config, shape, recompute, words, passes, k) for k in sorted({min(k, blocks) for k in (4, 6)})]
+    return of[-1] + (of[-1] - of[0]) / 2 * max(0, blocks - 6)
 
 
 @functools.lru_cache(maxsize=256)

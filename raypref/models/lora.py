@@ -113,7 +113,7 @@ class StackedLoRA(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """x [n * b, L, d_in] -> [n * b, L, d_out], rows i * b to (i + 1) * b through adapter i."""
         bound = self.together.bound
-        if bound and bound.merge:
+        if bound and bound.merge and self.linear.weight.numel():  # ZeRO 3's are there inside their own call alone
             (A,), (B,) = bound.A.chunk(len(self.together.modules), dim=1)[self.place], bound.B[self.place]
             return nn.functional.linear(x, self.linear.weight.addmm(B.T, A, alpha=self.scale), self.linear.bias)
         y: Tensor = self.linear(x)
