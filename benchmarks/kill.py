@@ -435,11 +435,11 @@ class ProcessCase(Case):
 
 
 class ClientCase(ProcessCase):
-    kind, process, notice = "client", "ClientActor", "going on from what was saved"
+    kind, process, notice = "client", "ClientActor", r"\(restart 1 of at most"
 
 
 class ServerCase(ProcessCase):
-    kind, process, notice = "server", "Server", "going on from what was saved"
+    kind, process, notice = "server", "Server", r"\(restart 1 of at most"
 
 
 class TrialCase(ProcessCase):
