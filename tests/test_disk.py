@@ -12,6 +12,7 @@ from raypref.experiment.tracked import tracked, tracker
 from raypref.storage.results import Store
 from raypref.storage.tracking import search
 from raypref.tools import checkpoint, console
+from tests.bars import acting
 
 pytestmark = pytest.mark.slow
 
@@ -38,24 +39,13 @@ def run_with(fault, config, folder, log, tracking="") -> tuple[int, str]:
     """Run in a process of its own, where `fault()` happens once round 2 is saved -> exit status, the one line that
     it said (beside a warning where it is tracked, in a database in the folder `tracking`)."""
 
-    class Bar:
-        def __init__(self, total, label, done):
-            self.label, self.seen = label, 0
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *error):
-            pass
-
-        def advance(self, n, note=""):
-            self.seen += 1
-            if "rounds" in self.label and self.seen == 2:
-                fault()
+    def at(seen):
+        if seen == 2:
+            fault()
 
     def command(argv):
         to = tracker("full", f"sqlite:///{tracking}/mlflow.db") if tracking else None
-        tracked(config, folder, to, bar=Bar, adapters=False)
+        tracked(config, folder, to, bar=acting("rounds", at), adapters=False)
 
     child = os.fork()
     if child == 0:

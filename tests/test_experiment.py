@@ -16,6 +16,7 @@ from raypref.storage.results import Store, doubts, safe_name
 from raypref.tools import checkpoint
 from raypref.tools.errors import Lost
 from raypref.tools.rng import stream
+from tests.bars import acting
 
 
 def measured(result):
@@ -94,22 +95,11 @@ class Stop(Exception):
 def stopping(phase, at):
     """A progress bar that stops the run at the `at`-th advance in `phase`."""
 
-    class Bar:
-        def __init__(self, total, label, done):
-            self.label, self.seen = label, 0
+    def act(seen):
+        if seen == at:
+            raise Stop
 
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *error):
-            pass
-
-        def advance(self, n, note=""):
-            self.seen += 1
-            if phase in self.label and self.seen == at:
-                raise Stop
-
-    return Bar
+    return acting(phase, act)
 
 
 @pytest.mark.parametrize("stop", [("round", 2), ("round", 4), ("personalization", 1), ("personalization", 3)])

@@ -15,6 +15,7 @@ from raypref.config import UserError, override
 from raypref.evaluation.latent import Latent
 from raypref.experiment import loop as experiment
 from raypref.tools import checkpoint
+from tests.bars import acting
 
 
 @pytest.fixture(scope="module")
@@ -146,31 +147,23 @@ def test_a_run_goes_on_by_itself_where_an_actor_is_killed_and_a_resume_where_it_
     config = override(tiny, {"clients.backend": "ray", "clients.restarts": 1})
     killed = []
 
-    class Bar:
-        def __init__(self, total, label, done):
-            self.rounds = "rounds" in label
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *error):
-            pass
-
-        def advance(self, n, note=""):
-            if self.rounds and len(killed) < 2:
-                ours = psutil.Process().children(recursive=True)
-                for victim in (p for p in ours if any(f"ray::{victims}" in word for word in p.cmdline())):
-                    victim.kill()
-                    killed.append(victim.pid)
+    def kill(seen):
+        if len(killed) < 2:
+            ours = psutil.Process().children(recursive=True)
+            for victim in (p for p in ours if any(f"ray::{victims}" in word for word in p.cmdline())):
+                victim.kill()
+                killed.append(victim.pid)
 
     with pytest.raises(UserError, match=r"an actor died .* --resume"):
-        experiment.run(config, tmp_path / "broken", bar=Bar, adapters=False)
+        experiment.run(config, tmp_path / "broken", bar=acting("rounds", kill), adapters=False)
     assert "(restart 1 of at most 1)" in capsys.readouterr().err
     assert len(killed) == 2
     resumed = experiment.run(config, tmp_path / "broken", adapters=False)
     assert resumed["restarts"] == 1  # by itself; the second time by a person
     killed.clear()
-    mended = experiment.run(override(config, {"clients.restarts": 2}), tmp_path / "mended", bar=Bar, adapters=False)
+    mended = experiment.run(
+        override(config, {"clients.restarts": 2}), tmp_path / "mended", bar=acting("rounds", kill), adapters=False
+    )
     assert mended["restarts"] == 2 and mended["test"] == resumed["test"]
     whole = experiment.run(override(config, {"clients.backend": "local"}), tmp_path / "whole", adapters=False)
     assert resumed["test"] == whole["test"] and resumed["rounds"] == whole["rounds"]
