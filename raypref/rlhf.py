@@ -16,7 +16,7 @@ from raypref.config.spaces import listing, load_space
 from raypref.experiment.tracked import Tracker, closing, mlflow_record, tracked_policy, tracker
 from raypref.objectives.dpo import DPOConfig
 from raypref.tools import checkpoint, console
-from raypref.tools.cli import parse, peek
+from raypref.tools.cli import parse
 from raypref.tools.folders import working_folder
 
 if TYPE_CHECKING:
@@ -61,9 +61,7 @@ def command(argv: list[str]) -> int:
     if not argv or argv[0].startswith("-"):
         return listing("rlhf", argv)
     name, *rest = argv
-    base = load_space(name).configured(
-        peek(rest, "--preset"), "--smoke" in rest, peek(rest, "--card"), peek(rest, "--model.base")
-    )
+    base = load_space(name).typed(rest)
     options = parse(Options, rest, f"python -m raypref.rlhf {name}", Options(base.dpo, base.rlhf))
     where = conditions(options.where)
     runs = []

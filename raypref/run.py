@@ -13,7 +13,7 @@ import tyro
 from raypref.config import RunConfig
 from raypref.config.spaces import listing, load_space
 from raypref.tools import checkpoint, console
-from raypref.tools.cli import parse, peek
+from raypref.tools.cli import parse
 from raypref.tools.folders import output_folder
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def command(argv: list[str]) -> int:
         return listing("run", argv)
     name, *rest = argv
     space = load_space(name)
-    base = space.configured(peek(rest, "--preset"), "--smoke" in rest, peek(rest, "--card"), peek(rest, "--model.base"))
+    base = space.typed(rest)
     options = parse(Options, rest, f"python -m raypref.run {name}", Options(base, against=space.against))
     space.check(options.config, options.preset, options.smoke)
     out = output_folder(options.out)

@@ -24,7 +24,7 @@ from raypref.config import RunConfig, UserError, flatten, from_dict, nearest, ov
 from raypref.config.spaces import Space, listing, load_space
 from raypref.experiment.tracked import Tracker, closing, mlflow_record, tracked, tracker
 from raypref.tools import checkpoint, console
-from raypref.tools.cli import parse, peek
+from raypref.tools.cli import parse
 from raypref.tools.errors import Lost, Stopped
 from raypref.tools.folders import output_folder
 
@@ -136,10 +136,7 @@ def command(argv: list[str]) -> int:
         return listing("sweep", argv)
     name, *rest = argv
     space = load_space(name)
-    base = override(
-        space.configured(peek(rest, "--preset"), "--smoke" in rest, peek(rest, "--card"), peek(rest, "--model.base")),
-        {"clients.backend": "ray"},
-    )
+    base = override(space.typed(rest), {"clients.backend": "ray"})
     options = parse(Options, rest, f"python -m raypref.sweep {name}", Options(base))
     space.check(options.config, options.preset, options.smoke)
     space = narrowed(space.under(options.preset), rest, options.config)
@@ -788,10 +785,10 @@ def dry_run(trials: Sequence[Trial], card: str = "") -> int:
         console.say("hours and the machine's own memory: not known, for there is no GPU here to time a step on")
         return 0
     process, actor = costs.process / 1e9, costs.actor / 1e9
-    memory = 2 * process + max(client_actors) * actor
+    trial_size = 2 * process + max(client_actors) * actor
     console.say(
         f"memory: {actor:.2f} GB a client actor, {process:.2f} GB a server and as much for the trial's function; so "
-        f"{memory:.1f} GB a trial, {max(fitting, 1) * memory:.1f} GB for {max(fitting, 1)} at a time"
+        f"{trial_size:.1f} GB a trial, {max(fitting, 1) * trial_size:.1f} GB for {max(fitting, 1)} at a time"
     )
     minutes = [run.seconds / 60 for run in runs]
     console.say(

@@ -16,6 +16,7 @@ from typing import Any
 from raypref.config import RunConfig, UserError, flatten, nearest, override, registry, to_dict, validate
 from raypref.config.identity import own_sections
 from raypref.tools import console
+from raypref.tools.cli import peek
 from raypref.tools.rng import stream
 
 Keys = str | tuple[str, ...]
@@ -75,6 +76,11 @@ class Space:
         config = override(self.base, {key: value for key, value in values.items() if not isinstance(value, Needed)})
         config = override(config, card_settings(card, model or config.model.base)) if card else config
         return override(config, self.smoke or _bases().SMOKE) if smoke else config
+
+    def typed(self, words: Sequence[str]) -> RunConfig:
+        """`configured` as a command's words have it: what all its other flags come on top of."""
+        card, model = peek(words, "--card"), peek(words, "--model.base")
+        return self.configured(peek(words, "--preset"), "--smoke" in words, card, model)
 
     def check(self, config: RunConfig, preset: str = "", smoke: bool = False) -> None:
         """Raises `UserError` where `config` lacks what the preset left to be given. `--smoke` needs nothing."""

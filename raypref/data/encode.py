@@ -10,7 +10,6 @@ import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -190,8 +189,7 @@ def encode_pairs(
     """
     filled = [
         fill(template, pair.prompt, *order)
-        for pairs in lists
-        for pair in map(partial(_bounded, most=LONGEST * max_length), pairs)
+        for pair in _bounded(lists, LONGEST * max_length)
         for order in ((pair.chosen, pair.rejected), (pair.rejected, pair.chosen))
     ]
     read = _tokenised([text for text, _ in filled], tokenizer)
@@ -209,9 +207,9 @@ def encode_responses(
     the left, never a response.
     """
     end, eos = GENERATION[template].end, tokenizer.eos_token_id
-    bounded = [_bounded(pair, LONGEST * max_length) for pairs in lists for pair in pairs]
-    asked = [ask(template, pair.prompt) for pair in bounded for _ in range(2)]
-    responses = (response for pair in bounded for response in (pair.chosen, pair.rejected))
+    pairs = _bounded(lists, LONGEST * max_length)
+    asked = [ask(template, pair.prompt) for pair in pairs for _ in range(2)]
+    responses = (response for pair in pairs for response in (pair.chosen, pair.rejected))
     texts = [f"{stem} {response}{end}" for (stem, _), response in zip(asked, responses, strict=True)]
     sequences: list[Fitted | None] = []
     for (ids, characters), (stem, prompt) in zip(_tokenised(texts, tokenizer), asked, strict=True):
@@ -223,12 +221,16 @@ def encode_responses(
     return _folds(sequences, lists, 2, counts)
 
 
-def _bounded(pair: Pair, most: int) -> Pair:
-    """The pair without the text that could not fit anyway: a line of 20 MB would take minutes. What is left of it is
-    still too long, for the responses, or more than enough, for the prompt, whose beginning is lost but for the token
-    that it shares with the template."""
-    prompt = pair.prompt if len(pair.prompt) <= most + LONGEST else pair.prompt[:LONGEST] + pair.prompt[-most:]
-    return Pair(prompt, pair.chosen[:most], pair.rejected[:most])
+def _bounded(lists: Sequence[Sequence[Pair]], most: int) -> list[Pair]:
+    """All pairs in one list, without the text that could not fit anyway: a line of 20 MB would take minutes. What is
+    left of it is still too long, for the responses, or more than enough, for the prompt, whose beginning is lost but
+    for the token that it shares with the template."""
+
+    def bounded(pair: Pair) -> Pair:
+        prompt = pair.prompt if len(pair.prompt) <= most + LONGEST else pair.prompt[:LONGEST] + pair.prompt[-most:]
+        return Pair(prompt, pair.chosen[:most], pair.rejected[:most])
+
+    return [bounded(pair) for pairs in lists for pair in pairs]
 
 
 def _tokenised(texts: list[str], tokenizer: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:

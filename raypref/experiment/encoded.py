@@ -42,21 +42,25 @@ KEPT_FROM = 20_000
 
 def encoded(config: RunConfig, tokenizer: Any, encoding: Encoding) -> EncodedFederation:
     """The run's data, as they were kept or by reading them. Raises `UserError` as `load` and `encode_federation` do."""
+    if not (config.data.digest or config.data.generated):
+        return _read(config, tokenizer, encoding)
     path = root(config.model) / "encoded" / f"{_key(config, tokenizer, encoding)}.safetensors"
-    lasting = config.data.digest or config.data.source in ("synthetic", "graded")
-    if lasting and path.exists():
+    if path.exists():
         try:
             return _joined(*checkpoint.load(path))
         except UserError:
             path.unlink(missing_ok=True)  # damaged: it is made again
-    data = encode_federation(load(config.data, config.seed), tokenizer, encoding, config.data.max_length)
-    if lasting and sum(int(data.sizes(fold).sum()) for fold in FOLDS) >= KEPT_FROM:
+    data = _read(config, tokenizer, encoding)
+    if sum(int(data.sizes(fold).sum()) for fold in FOLDS) >= KEPT_FROM:
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
             checkpoint.save(path, *_parted(data))
-        except (OSError, UserError) as error:
+        except OSError as error:
             console.note(f"the data's tokens are not kept for the next run: {error}")
     return data
+
+
+def _read(config: RunConfig, tokenizer: Any, encoding: Encoding) -> EncodedFederation:
+    return encode_federation(load(config.data, config.seed), tokenizer, encoding, config.data.max_length)
 
 
 def _key(config: RunConfig, tokenizer: Any, encoding: Encoding) -> str:

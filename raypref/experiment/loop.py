@@ -222,8 +222,8 @@ def enduring(inputs: Inputs, store: results.Store, reports: Reports | None = Non
                 raise
             restarts += 1
             store.restarted()
-            begun = f"round {store.lines()[-1]['round'] + 1}" if store.lines() else "its start"
-            console.warn(f"{lost.why}; going on from {begun} (restart {restarts} of at most {most})")
+            done = max((line["round"] for line in store.lines()), default=0)
+            console.warn(f"{lost.why}; going on after round {done} (restart {restarts} of at most {most})")
         except UserError as error:  # such as a cluster that is too small without the node that it has lost
             if not restarts:
                 raise

@@ -20,8 +20,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from raypref.config import ModelConfig, RunConfig, registry
+from raypref.models.lora import Dropout
 from raypref.models.policy import layout_of
-from raypref.models.selector import Dropout, Selector, load_architecture
+from raypref.models.selector import Selector, load_architecture
 from raypref.objectives.base import row_layout
 
 GIB = 2**30
@@ -211,9 +212,7 @@ def _read(
     rows = torch.empty(n, selector.layout.width, device="meta", requires_grad=recompute is not None)
     ids = torch.empty(shape, dtype=torch.int64, device="meta")
     lengths = torch.empty((n, b), dtype=torch.int64, device="meta")
-    masks = [
-        torch.Generator() for _ in range(n)
-    ]  # no number is drawn, but a block that runs again asks for their state
+    masks = [torch.Generator() for _ in range(n)]  # nothing is drawn; a block that runs again asks for their state
     dropping = recompute is not None and config.lora_dropout
     dropout = Dropout(config.lora_dropout, masks, [(b, length)] * n) if dropping else None
 

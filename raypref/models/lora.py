@@ -35,7 +35,7 @@ class Dropout:
 
     @property
     def scale(self) -> float:
-        """What is kept is worth, so that the mean stays."""
+        """By how much what is kept is to be scaled up, so that the mean stays."""
         return LEVELS / (LEVELS - self.dropped)
 
     def __call__(self, x: Tensor) -> Tensor:
