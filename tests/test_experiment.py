@@ -3,11 +3,13 @@
 import json
 import os
 import signal
+import threading
 import time
 
 import numpy as np
 import pytest
 import torch
+from tqdm import tqdm
 
 from raypref.config import UserError, override, to_dict
 from raypref.evaluation.latent import Latent
@@ -78,10 +80,15 @@ def test_kill_9_at_any_moment_then_resume(tiny, tmp_path, whole, moment):
 
 
 def start_in_child(config, folder) -> int:
-    """The run in a forked process (torch is imported already, so that the moment falls into the run)."""
+    """The run in a forked process (torch is imported already, so that the moment falls into the run).
+
+    With a lock of its own for progress bars: tqdm's is a semaphore that forks share, and a child that is killed while
+    it holds it would leave this process waiting for ever.
+    """
     child = os.fork()
     if child == 0:
         try:
+            tqdm.set_lock(threading.RLock())
             experiment.run(config, folder, adapters=False)
         finally:
             os._exit(0)
