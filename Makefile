@@ -2,6 +2,7 @@
 # make test   sets up .venv, then linters, types, import contracts and the test suite
 # make lint   the first half of `make test`;  make format  puts right what a formatter can
 # make bench  how fast clients train and are judged, beside PEFT's loop, Flower and the frozen base
+# make results  which kept results of results/ are missing, or of an earlier version
 # make clean  removes what the others made
 #
 # Another Python: make test PYTHON=/path/to/python3.12.  Some tests only: make test ARGS="-k cluster".
@@ -14,7 +15,7 @@ BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
-.PHONY: demo test lint format bench clean
+.PHONY: demo test lint format bench results clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
@@ -35,6 +36,9 @@ format: $(VENV)/.installed-dev
 
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/speed.py $(ARGS)
+
+results: $(VENV)/.installed
+	$(BIN)/python -m raypref.results $(ARGS)
 
 # torch first and alone: whatever build of the pinned release is at hand (CPU or CUDA) then satisfies the rest.
 $(VENV)/.installed: pyproject.toml constraints.txt

@@ -47,6 +47,8 @@ class Options:
     judge: str = ""
     """Policies by what this judge says, such as style or reward-helpful (default: of each table the one that judged
     most of its policies; judges are never mixed)."""
+    results: Path | None = None
+    """Read kept results (raypref.results) in this folder, such as `results`, in the place of runs in MLflow."""
     out: Path | None = None
     """Where files go; runs/compare where the command is typed unless another folder is named."""
 
@@ -63,13 +65,18 @@ def command(argv: list[str]) -> int:
     out = (options.out or working_folder() / "runs" / "compare").expanduser().absolute()
     check_makeable(out)
 
-    from raypref.storage import fates, tracking
+    from raypref.storage import fates, kept, tracking
 
-    uri = tracking.tracking_uri(working_folder())
-    runs, experiments = tracking.search(uri, options.names)
-    check_names(options.names, experiments, uri)
-
-    kinds: dict[str, Fates] = {"runs": fates.Fates(runs), "policies": fates.PolicyFates(runs, options.judge)}
+    if options.results:
+        uri = str(options.results.expanduser().absolute())
+        runs, experiments = kept.search(Path(uri), options.names)
+        check_names(options.names, experiments, uri, "results")
+        kinds: dict[str, Fates] = {"runs": fates.KeptFates(runs), "policies": fates.PolicyFates((), options.judge)}
+    else:
+        uri = tracking.tracking_uri(working_folder())
+        runs, experiments = tracking.search(uri, options.names)
+        check_names(options.names, experiments, f"MLflow at {uri}", "sweep")
+        kinds = {"runs": fates.Fates(runs), "policies": fates.PolicyFates(runs, options.judge)}
     kinds = {of: kind for of, kind in kinds.items() if of in {drawing.of for drawing in wanted}}  # others are of no use
     read = {of: list(kind.read(uri)) for of, kind in kinds.items()}
     fitting = {of: kind.newest(read[of], where) for of, kind in kinds.items()}
@@ -134,15 +141,15 @@ def requested(options: Options) -> list[Drawing]:
     return [every[key] for key in keys or every]
 
 
-def check_names(names: Sequence[str], known: Sequence[str], uri: str) -> None:
-    """Raises `UserError` on a name that is neither an experiment nor a space; says which spaces have no runs yet."""
+def check_names(names: Sequence[str], known: Sequence[str], where: str, command: str) -> None:
+    """Raises `UserError` on a name that is neither an experiment there nor a space; says which spaces have no runs."""
     for name in names:
         if name in known:
             continue
         if name not in space_names():
             options = {*known, *space_names()} - {"Default"}  # MLflow's own, which we never write to
-            raise UserError(f"MLflow at {uri} has no experiment {name!r}{nearest(name, options)}")
-        console.say(f"{name}: no runs in MLflow yet; python -m raypref.sweep {name}")
+            raise UserError(f"{where} has no experiment {name!r}{nearest(name, options)}")
+        console.say(f"{name}: no runs in {where.partition(' at ')[0]} yet; python -m raypref.{command} {name}")
 
 
 def values_of(runs: Sequence[FinishedRun], fields: Iterable[str]) -> str:

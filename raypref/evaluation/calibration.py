@@ -9,7 +9,8 @@ contradict themselves, so that the best selector is right less often than always
 - *expected calibration error*: pairs in bins by confidence max(p, 1 - p), in each bin the distance between the share
   that is right and the mean confidence, averaged over pairs (Guo et al., section 2, Eq. 3).
 
-Margins are taken as they are: no temperature is fitted. All is read from `result["margins"]`, so of earlier runs, too.
+Margins are taken as they are: no temperature is fitted. All is read from `result["margins"]`, so of earlier runs, too;
+of kept results from what was read of them when they were kept.
 """
 
 from __future__ import annotations
@@ -89,10 +90,21 @@ def by_chance(pairs: int) -> float:
     return 0.5 * math.sqrt(2 / math.pi) * math.sqrt(BINS / pairs)
 
 
-def summary(result: Mapping[str, Any]) -> dict[str, list[float]]:
-    """`nll`, a mean over clients, and `ece`, of all their test pairs, [M] each; empty where a result has no margins."""
+def of_clients(result: Mapping[str, Any]) -> np.ndarray:
+    """[C, M] negative log-likelihood of each client's test pairs; [0] where a result has neither margins nor what was
+    kept of them (`raypref.storage.kept`)."""
     margins = margins_of(result)
-    if not margins:
-        return {}
-    marks = range(len(result["marks"]))
-    return {"nll": np.nanmean(nll(margins), axis=0).tolist(), "ece": [pooled(margins, m).ece for m in marks]}
+    return nll(margins) if margins else np.array(result.get("calibration", {}).get("nll", []))
+
+
+def errors(result: Mapping[str, Any]) -> list[float]:
+    """[M] expected calibration error over all clients' test pairs; [] as in `of_clients`."""
+    if margins := margins_of(result):
+        return [pooled(margins, m).ece for m in range(len(result["marks"]))]
+    return list(result.get("calibration", {}).get("ece", []))
+
+
+def summary(result: Mapping[str, Any]) -> dict[str, list[float]]:
+    """`nll`, a mean over clients, and `ece`, of all their test pairs, [M] each; empty where neither is known."""
+    of = of_clients(result)
+    return {"nll": np.nanmean(of, axis=0).tolist(), "ece": errors(result)} if len(of) else {}

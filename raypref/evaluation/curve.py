@@ -77,7 +77,11 @@ def seen_and_unseen(result: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str
     if not away:
         return dict(result), None
     there = [c for c in range(len(result["test"]["accuracy"])) if c not in away]
-    return _of(result, there), _of(result, sorted(away)) | {"assignment": None, "ari": None}
+    return _of(result, there), _of(result, sorted(away)) | OF_SEEN_ALONE
+
+
+OF_SEEN_ALONE: dict[str, Any] = {"assignment": None, "ari": None, "calibration": {}, "retention": {}}
+"""What of a result, or a kept one, says nothing of clients that took no part."""
 
 
 def _of(result: Mapping[str, Any], clients: Sequence[int]) -> dict[str, Any]:
@@ -95,6 +99,8 @@ def _of(result: Mapping[str, Any], clients: Sequence[int]) -> dict[str, Any]:
         {what: values if what == "mark" else of(values) for what, values in line.items()}
         for line in result.get("diagnostics", ())
     ]
+    if kept := result.get("calibration"):
+        part["calibration"] = {**kept, "nll": of(kept["nll"])}
     return part
 
 

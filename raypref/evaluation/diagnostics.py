@@ -65,8 +65,12 @@ def summary(result: Mapping[str, Any], mark: int = 0) -> dict[str, Any]:
 def retention_curve(result: Mapping[str, Any], mark: int = 0) -> Retention:
     """P_R^t and P_W^t over the marks t >= `mark`, averaged as in `summary`; NaN where no client has such a sample.
 
-    Needs no diagnostics, only margins. Raises `ValueError` where `mark` is not one of the run's marks.
+    Needs no diagnostics, only margins, or from the initialization on what was kept of them
+    (`raypref.storage.kept`). Raises `ValueError` where `mark` is not one of the run's marks.
     """
+    if mark == 0 and not result.get("margins") and result.get("retention"):
+        R, W = (np.array(result["retention"][name], dtype=np.float64) for name in ("R", "W"))
+        return Retention(list(result["marks"]), R, W)
     margins = _margins(result, mark)
     sets = _sets([m[0] for m in margins])
     steps = range(len(margins[0]))

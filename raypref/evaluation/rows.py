@@ -218,7 +218,7 @@ def retained(name: Literal["R", "W"], t: int, place: str) -> Measure:
     """P^t of R (retention) or W (correction)."""
 
     def read(run: FinishedRun) -> Reading | None:
-        if not run.result.get("margins") or not {0, t} <= set(run.result["marks"]):
+        if not (run.result.get("margins") or run.result.get("retention")) or not {0, t} <= set(run.result["marks"]):
             return None
         curve = diagnostics.retention_curve(run.result)
         value = float(getattr(curve, name)[curve.marks.index(t)])

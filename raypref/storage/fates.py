@@ -1,4 +1,4 @@
-"""Reads runs and policies from MLflow, and keeps the fate of each: used, or left out and why.
+"""Reads runs and policies from MLflow, or kept results, and keeps the fate of each: used, or left out and why.
 
 The MLflow run of a sweep as such is neither.
 """
@@ -9,13 +9,14 @@ import io
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 from raypref.config import UserError, flatten, from_dict, nearest, registry, to_dict
 from raypref.config.conditions import matches
 from raypref.evaluation.latent import Latent
 from raypref.evaluation.runs import FinishedRun, Policy
-from raypref.storage import tracking
+from raypref.storage import kept, tracking
 from raypref.storage.tracking import TrackedRun
 
 
@@ -111,6 +112,20 @@ class Fates:
                 "fate": self.of[run_id],
                 "in": " ".join(dict.fromkeys(shown.get(run_id, ()))),
             }
+
+
+class KeptFates(Fates):
+    """The fates of kept results, in the place of runs in MLflow."""
+
+    EARLIER = "of an earlier version of the results (python -m raypref.results --make)"
+
+    def read(self, uri: str) -> Iterator[FinishedRun]:
+        """uri: of no use; each run's id is its file."""
+        for run in self.runs.values():
+            if kept.version(Path(run.id)) == kept.VERSION:
+                yield kept.read(Path(run.id))
+            else:
+                self.of[run.id] = self.EARLIER
 
 
 class PolicyFates(Fates):

@@ -31,7 +31,7 @@ NONE = [Missing("runs with the margins of their test pairs", SWEEP + "imbalance"
 @table("calibration", after_run=True)
 def calibrated(runs: Sequence[FinishedRun], fold: Fold) -> Item:
     """Negative log-likelihood and expected calibration error beside accuracy, on test pairs"""
-    rows = by_method(_with_margins(runs))
+    rows = by_method(of_methods(run for run in runs if len(calibration.of_clients(run.result))))
     marks = _marks(rows)
     measures = [
         read(t, place) for place in places(rows) for t in marks for read in (_accuracy, _likelihood, _calibration)
@@ -88,7 +88,7 @@ def _marks(rows: Sequence[Row]) -> list[int]:
 
 
 def _pairs(run: FinishedRun) -> int:
-    return sum(m.shape[1] for m in calibration.margins_of(run.result))
+    return int(sum(m.shape[1] for m in calibration.margins_of(run.result))) or int(run.result["calibration"]["pairs"])
 
 
 def _together(runs: Sequence[FinishedRun], t: int) -> calibration.Reliability:
@@ -106,9 +106,7 @@ def _accuracy(t: int, place: str) -> Measure:
 def _likelihood(t: int, place: str) -> Measure:
     def read(run: FinishedRun) -> Reading | None:
         marks = run.result["marks"]
-        return (
-            over_clients(calibration.nll(calibration.margins_of(run.result))[:, marks.index(t)]) if t in marks else None
-        )
+        return over_clients(calibration.of_clients(run.result)[:, marks.index(t)]) if t in marks else None
 
     return Measure(place, Column(f"NLL^{t}", rf"$\mathrm{{NLL}}^{{{t}}}$", place, digits=3, best=-int(t > 0)), read)
 
@@ -116,8 +114,7 @@ def _likelihood(t: int, place: str) -> Measure:
 def _calibration(t: int, place: str) -> Measure:
     def read(run: FinishedRun) -> Reading | None:
         marks = run.result["marks"]
-        margins = calibration.margins_of(run.result)
-        return Reading(calibration.pooled(margins, marks.index(t)).ece) if t in marks else None
+        return Reading(calibration.errors(run.result)[marks.index(t)]) if t in marks else None
 
     head, latex = f"ECE^{t}", rf"$\mathrm{{ECE}}^{{{t}}}$"
     return Measure(place, Column(head, latex, place, scale=100, digits=1, best=-int(t > 0), within="seeds"), read)

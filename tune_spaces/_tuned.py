@@ -1,0 +1,86 @@
+"""Methods on the graded benchmark at equal chances: what each was tried with, and what validation chose.
+
+Every form of a method has six trials: three settings of its learning rate and of a parameter of its own where it has
+one, each stopped after two thirds of the client steps and after all 3,000 (60 rounds of 5 clients x 10 steps, or as
+many of its own). `graded_tuning` runs them on three seeds of their own; `python -m raypref.compare graded_tuning
+--results results --table tuning` shows what came of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+Values = Mapping[str, Any]
+RATE, STOP = "optim.learning_rate", "federation.rounds"
+
+
+def choice(algorithm: str) -> Values:
+    """A method of adapters, with S2's objective."""
+    return {"algorithm": algorithm, "objective": "choice"}
+
+
+def latent(algorithm: str, form: str, **values: Any) -> Values:
+    """A method with a latent: `printed`, or conditioned on `frozen` or on `adapted` features."""
+    lora = {"variational.lora": form != "frozen", "variational.adapted": form == "adapted"}
+    kind = {"variational.form": "printed" if form == "printed" else "conditioned"}
+    more = {f"variational.{name}": value for name, value in values.items()}
+    return {"algorithm": algorithm, "objective": "variational"} | kind | lora | more
+
+
+FORMS: Mapping[str, Values] = {
+    **{name: choice(name) for name in ("local", "cl", "multi_cl", "fedavg", "fl_target", "fedgd", "fedgd_target")},
+    **{name: choice(name) for name in ("fedbiscuit", "soft_fl", "fedprox", "scaffold", "ditto", "fedrep", "lore")},
+    **{f"fedvpl {form}": latent("fedvpl", form) for form in ("printed", "frozen", "adapted")},
+    **{f"fedvpa_gp {form}": latent("fedvpa_gp", form) for form in ("printed", "frozen", "adapted")},
+    "fedvpa_gp adapted M=2": latent("fedvpa_gp", "adapted", M=2),
+}
+"""What tables have a row of: each method, S1's in its forms and with too few prototypes."""
+
+ROUNDS = {
+    "local": (60, 40),  # without effect
+    "cl": (300, 200),  # R · τ steps of one model
+    "multi_cl": (75, 50),  # R · τ of each of four
+    "fedbiscuit": (45, 25),  # and K · T - T of warming up, at T = 5
+    "ditto": (30, 20),  # two passes a round
+}
+"""R of the forms whose rounds are of another size, to 3,000 and 2,000 client steps; of all others 60 and 40."""
+
+RATES = (1e-3, 2e-3, 3e-3)
+OTHERS: Mapping[str, tuple[Values, ...]] = {
+    "fedgd": ({RATE: 1e-3}, {RATE: 3e-3}, {RATE: 3e-3, "fedgd.w": 0.9}),
+    "fedbiscuit": tuple({"experts.T": 5, RATE: rate} for rate in RATES),
+    "fedprox": ({RATE: 1e-3}, {RATE: 3e-3}, {RATE: 3e-3, "fedprox.mu": 0.1}),
+    "ditto": ({RATE: 1e-3}, {RATE: 3e-3}, {RATE: 3e-3, "ditto.lam": 1.0}),
+    "fedrep": ({RATE: 1e-3}, {RATE: 3e-3}, {RATE: 3e-3, "fedrep.fit_steps": 20}),
+    "lore": ({RATE: 1e-3}, {RATE: 3e-3}, {RATE: 3e-3, "lore.B": 8}),
+    **{
+        f"{name} {form}": ({RATE: 1e-3}, {RATE: 3e-3}, {RATE: 3e-3, "variational.beta": 0.01})
+        for name in ("fedvpl", "fedvpa_gp")
+        for form in ("printed", "adapted", "adapted M=2")
+    },
+    "fedvpl frozen": ({RATE: 1e-3}, {RATE: 3e-3}, {RATE: 1e-2}),
+    "fedvpa_gp frozen": ({RATE: 1e-3}, {RATE: 3e-3}, {RATE: 1e-2}),
+}
+"""The settings of the forms that have others than the three learning rates."""
+
+TRIED: Mapping[str, tuple[Values, ...]] = {
+    name: tuple(
+        {STOP: rounds, **settings}
+        for rounds in ROUNDS.get(name, (60, 40))
+        for settings in OTHERS.get(name, tuple({RATE: rate} for rate in RATES))
+    )
+    for name in FORMS
+}
+"""Form -> its six trials."""
+
+
+def points(of: Mapping[str, tuple[Values, ...]]) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+    """A grid's keys that vary together, and their values: each form with each of its settings; keys that one lacks are
+    at their defaults."""
+    from raypref.config import RunConfig, flatten, to_dict
+
+    usual = flatten(to_dict(RunConfig()))
+    rows = [{**FORMS[name], **settings} for name, all_settings in of.items() for settings in all_settings]
+    keys = tuple(dict.fromkeys(key for row in rows for key in row))
+    return keys, [tuple(row.get(key, usual[key]) for key in keys) for row in rows]
