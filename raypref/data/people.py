@@ -37,6 +37,8 @@ class Counts:
     """Pairs without people that no client needed."""
     alike: tuple[str, ...] = ()
     """People whose ids differ by case alone, next to each other."""
+    joined: tuple[str, ...] = ()
+    """People whose ids were there with and without blanks at their ends, or with other ones."""
     left_out: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """People left out, reason -> ids in order."""
     read: int = field(default=0, compare=False)
@@ -60,6 +62,11 @@ class Counts:
             ("warning: pairs in different folds for different rows", self.crossing, overlap),
             ("pairs dealt to no client, since none needed more", self.undealt, ""),
             ("warning: groups of clients whose ids differ by case alone", len(self.alike), f" ({listing(self.alike)})"),
+            (
+                "clients whose ids differ by blanks at their ends, taken as one",
+                len(self.joined),
+                f" ({listing(self.joined)})",
+            ),
             *((f"clients left out, {reason}", len(ids), f" ({listing(ids)})") for reason, ids in self.left_out.items()),
         ]
         return tuple(f"{event}: {number:,}{remark}" for event, number, remark in sentences if number)
@@ -69,6 +76,8 @@ class Counts:
 class Person:
     """What the rows say of one person."""
 
+    spellings: set[str] = field(default_factory=set)
+    """Its id as texts have it, with blanks at their ends."""
     choices: dict[Pair, str] = field(default_factory=dict)
     """Choice -> the value that decides its fold."""
     groups: set[str] = field(default_factory=set)
@@ -142,10 +151,11 @@ def gather(rows: Iterable[PairRow], config: DataConfig) -> tuple[dict[str, Perso
         try:
             if isinstance(row, Unusable):
                 raise row
-            name = as_text(row.get(config.client_column)) if config.client_column else "all"
+            value = row.get(config.client_column) if config.client_column else "all"
+            name = as_text(value)
             if not name:
                 raise Unusable("no client id")
-            value = _deciding(row, config)
+            deciding = _deciding(row, config)
             texts = (row.get(column) for column in (config.prompt_column, config.chosen_column, config.rejected_column))
             pair = extract(*texts)
         except Unusable as reason:
@@ -154,11 +164,15 @@ def gather(rows: Iterable[PairRow], config: DataConfig) -> tuple[dict[str, Perso
         person = people.setdefault(name, Person())
         counts.doubled += pair in person.choices
         # The smallest, so that order is nothing; of ready folds it is the test, so that nobody trains on it.
-        person.choices[pair] = min(value, person.choices.get(pair, value))
+        person.choices[pair] = min(deciding, person.choices.get(pair, deciding))
+        person.spellings |= {value} if isinstance(value, str) else set()
         if config.group_column:
             person.groups |= {as_text(row.get(config.group_column))} - {""}
         if config.cover_column:
             person.covered[as_text(row.get(config.cover_column))] += 1
+    counts.joined = tuple(
+        name for name, p in sorted(people.items()) if len({s for s in p.spellings if s.strip() == name}) > 1
+    )
     counts.lost, counts.asides = losses.reasons(), asides
     return people, counts
 

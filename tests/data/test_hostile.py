@@ -136,6 +136,15 @@ def test_ids_that_differ_by_case_alone_are_two_people_and_that_is_said(tmp_path)
     assert any("differ by case alone: 1 (Ann, ann)" in note for note in federation.notes)
 
 
+def test_ids_that_differ_by_blanks_at_their_ends_are_one_person_and_that_is_said(tmp_path):
+    rows = [row | {"client_id": f"{row['client_id']} " * (i % 2) or row["client_id"]} for i, row in enumerate(ROWS)]
+    (tmp_path / "a.jsonl").write_text(lines([*rows, *(row | {"client_id": " cid "} for row in ROWS)]))
+    federation = load(DataConfig(source=str(tmp_path / "a.jsonl")), 0)
+    assert federation.ids == ("ann", "ben", "cid")
+    said = "clients whose ids differ by blanks at their ends, taken as one: 2 (ann, ben)"  # cid has blanks everywhere
+    assert said in federation.notes
+
+
 @pytest.mark.parametrize(
     "id", ["../../etc/passwd", "..", ".", "/", "CON", "a/b", "a\\b", "~root", "x" * 400, "né", "%2e"]
 )
