@@ -1,20 +1,17 @@
 """FedVPA-GP's weights (S1 Eq. 10) and learning rate on the graded benchmark: 24 random configurations, three seeds.
 
-What `--scheduler asha` and `--search optuna` save is measured on it (docs/commands.md, Sweeps).
+On frozen features, which make a trial a matter of a minute. What `--scheduler asha` saves is measured on it
+(docs/commands.md, Sweeps).
 """
 
 from dataclasses import replace
 
-from raypref.config import override
 from raypref.config.spaces import Space
 from tune_spaces._bases import GRADED, GRADED_SMOKE
 
 SPACE = Space(
     about="FedVPA-GP's weights and learning rate on the graded benchmark: 24 random configurations, three seeds.",
-    base=override(
-        replace(GRADED, algorithm="fedvpa_gp", objective="variational"),
-        {"variational.lora": True, "variational.adapted": True},
-    ),
+    base=replace(GRADED, algorithm="fedvpa_gp", objective="variational"),
     grid={"seed": [0, 1, 2]},
     draws={
         "variational.beta": ("loguniform", 1e-3, 1.0),
