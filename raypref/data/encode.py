@@ -193,7 +193,7 @@ def encode_pairs(
         for order in ((pair.chosen, pair.rejected), (pair.rejected, pair.chosen))
     ]
     read = _tokenised([text for text, _ in filled], tokenizer)
-    sequences = [_fit(*tokens, parts, max_length) for tokens, (_, parts) in zip(read, filled, strict=True)]
+    sequences = [_fit(tokens, parts, max_length) for tokens, (_, parts) in zip(read, filled, strict=True)]
     return _folds(sequences, lists, 4, counts)
 
 
@@ -212,11 +212,9 @@ def encode_responses(
     responses = (response for pair in pairs for response in (pair.chosen, pair.rejected))
     texts = [f"{stem} {response}{end}" for (stem, _), response in zip(asked, responses, strict=True)]
     sequences: list[Fitted | None] = []
-    for (ids, characters), (stem, prompt) in zip(_tokenised(texts, tokenizer), asked, strict=True):
-        if not end and eos is not None and ids[-1] != eos:
-            ids = np.append(ids, np.int32(eos))
-            characters = np.concatenate([characters, characters[-1:, 1:].repeat(2, axis=1)])
-        fitted = _fit(ids, characters, [prompt, (len(stem), len(stem) + 1)], max_length)
+    for tokens, (stem, prompt) in zip(_tokenised(texts, tokenizer), asked, strict=True):
+        ends = [eos] if not end and eos is not None and tokens.ids[-1] != eos else []
+        fitted = _fit(tokens, [prompt, (len(stem), len(stem) + 1)], max_length, ends)
         sequences.append(fitted and fitted._replace(spans=[fitted.spans[0], len(fitted.tokens)]))
     return _folds(sequences, lists, 2, counts)
 
@@ -233,11 +231,13 @@ def _bounded(lists: Sequence[Sequence[Pair]], most: int) -> list[Pair]:
     return [bounded(pair) for pairs in lists for pair in pairs]
 
 
-def _tokenised(texts: list[str], tokenizer: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Of each text its tokens, int32 [T], and which characters each of them covers, int64 [T, 2]."""
-    encoding = tokenizer(texts, return_offsets_mapping=True) if texts else {"input_ids": [], "offset_mapping": []}
-    for ids, characters in zip(encoding["input_ids"], encoding["offset_mapping"], strict=True):
-        yield np.asarray(ids, np.int32), np.asarray(characters, np.int64).reshape(-1, 2)
+def _tokenised(texts: list[str], tokenizer: Any) -> list[Any]:
+    """The tokens of each text as the tokenizer itself has them, an `Encoding`: lists of all their offsets, of which
+    hardly any is looked at, would take as long as the tokens."""
+    fast = tokenizer.backend_tokenizer
+    fast.no_truncation()
+    fast.no_padding()
+    return list(fast.encode_batch(texts)) if texts else []
 
 
 class Fitted(NamedTuple):
@@ -278,26 +278,37 @@ def _fold(sequences: Sequence[Fitted | None], width: int, counts: Counts) -> Enc
     )
 
 
-def _fit(ids: np.ndarray, characters: np.ndarray, parts: list[tuple[int, int]], max_length: int) -> Fitted | None:
+def _fit(tokens: Any, parts: list[tuple[int, int]], max_length: int, ends: Sequence[int] = ()) -> Fitted | None:
     """Drop prompt tokens from the left until the comparison fits; None where even that is not enough.
 
-    characters: [tokens, 2], which ones each token covers. parts: start and end of the prompt, then of each response, in
-    characters.
+    tokens: an `Encoding`. parts: start and end of the prompt, then of each response, in characters. ends: tokens to put
+    behind.
     """
+    ids = np.asarray([*tokens.ids, *ends], np.int32)
     excess = len(ids) - max_length
+    spans = [_span(tokens, *part) for part in parts[1:]]
+    if excess <= 0:
+        return Fitted(ids, [at for span in spans for at in span], False)
     start, end = parts[0]
-    if excess > 0:
-        inside = np.flatnonzero((characters[:, 0] >= start) & (characters[:, 1] <= end) & (characters[:, 1] > start))
-        if len(inside) < excess:
-            return None
-        keep = np.ones(len(ids), dtype=bool)
-        keep[inside[:excess]] = False
-        ids, characters = ids[keep], characters[keep]
-    spans: list[int] = []
-    for start, end in parts[1:]:
+    characters = np.asarray(tokens.offsets, np.int64).reshape(-1, 2)
+    inside = np.flatnonzero((characters[:, 0] >= start) & (characters[:, 1] <= end) & (characters[:, 1] > start))
+    if len(inside) < excess:
+        return None
+    gone = inside[:excess]
+    shifted = [at - int((gone < at).sum()) for span in spans for at in span]
+    return Fitted(np.delete(ids, gone), shifted, True)
+
+
+def _span(tokens: Any, start: int, end: int) -> tuple[int, int]:
+    """The first token of these characters, and the one behind their last; (0, 0) where there is none."""
+    first, last = (tokens.char_to_token(at) for at in (start, end - 1))
+    if first is None or last is None:  # such as a blank that no token has
+        characters = np.asarray(tokens.offsets, np.int64).reshape(-1, 2)
         inside = np.flatnonzero((characters[:, 1] > start) & (characters[:, 0] < end))
-        spans += [int(inside[0]), int(inside[-1]) + 1] if len(inside) else [0, 0]
-    return Fitted(ids, spans, excess > 0)
+        return (int(inside[0]), int(inside[-1]) + 1) if len(inside) else (0, 0)
+    while (after := tokens.token_to_chars(last + 1)) and after[0] < end and after[1] > start:
+        last += 1  # several tokens make one character
+    return first, last + 1
 
 
 def choice_tokens(tokenizer: Any, template: str) -> tuple[int, int]:
