@@ -88,7 +88,7 @@ S1_NAMES = [
     *("ablation", "client_count", "client_ratio", "unseen"),
     *("feddpo", "fedvpa_gp", "fedvpl", "fedvpl_ortho", "fedvpl_prior"),
 ]
-OURS = ["dropout", "graded", "graded_people", "graded_shared", "graded_tuning", "graded_weights", "mix", "variants"]
+OURS = [name for name in names() if name.startswith("graded")] + ["dropout", "mix", "variants"]
 """Spaces of no paper."""
 
 

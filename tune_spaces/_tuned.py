@@ -8,8 +8,13 @@ many of its own). `graded_tuning` runs them on three seeds of their own; `python
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
+
+from raypref.config import ClientsConfig, PersonalizationConfig
+from tune_spaces._bases import GRADED, GRADED_METHODS, SEVERAL
 
 Values = Mapping[str, Any]
 RATE, STOP = "optim.learning_rate", "federation.rounds"
@@ -75,12 +80,37 @@ TRIED: Mapping[str, tuple[Values, ...]] = {
 """Form -> its six trials."""
 
 
-def points(of: Mapping[str, tuple[Values, ...]]) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-    """A grid's keys that vary together, and their values: each form with each of its settings; keys that one lacks are
-    at their defaults."""
+CHOSEN: Mapping[str, int] = {}
+"""Form -> which of its trials validation chose, from 0, where all of its trials are kept (a test chooses again)."""
+UNTRIED = 1
+"""The trial of the forms that are not chosen yet."""
+
+
+def chosen(name: str) -> Values:
+    """The settings with which a form enters what is reported."""
+    return TRIED[name][CHOSEN.get(name, UNTRIED)]
+
+
+def points(of: Mapping[str, Sequence[Values]]) -> dict[tuple[str, ...], list[tuple[Any, ...]]]:
+    """A grid whose keys vary together: each form with each of its settings; keys that one lacks are at their
+    defaults."""
     from raypref.config import RunConfig, flatten, to_dict
 
     usual = flatten(to_dict(RunConfig()))
     rows = [{**FORMS[name], **settings} for name, all_settings in of.items() for settings in all_settings]
     keys = tuple(dict.fromkeys(key for row in rows for key in row))
-    return keys, [tuple(row.get(key, usual[key]) for key in keys) for row in rows]
+    return {keys: [tuple(row.get(key, usual[key]) for key in keys) for row in rows]}
+
+
+def with_chosen(*names: str, then: Values = MappingProxyType({})) -> dict[tuple[str, ...], list[tuple[Any, ...]]]:
+    """`points` of forms as they were chosen (all without names), `then` with other settings."""
+    return points({name: [{**chosen(name), **then}] for name in names or FORMS})
+
+
+MAIN = replace(GRADED, personalization=PersonalizationConfig(marks=(0, 1, 5, 10, 40)), clients=ClientsConfig())
+"""What is reported: the graded benchmark, read at these local steps."""
+EVEN, UNEVEN = (10, 10, 10, 10), (15, 15, 5, 5)
+SEEDS = {("data.group_sizes", "seed"): [*((UNEVEN, seed) for seed in range(8)), *((EVEN, seed) for seed in range(4))]}
+"""Eight seeds of groups of unequal size, four of balanced ones; none is of those on which settings were chosen."""
+SMALL = {GRADED_METHODS: SEVERAL[:2], ("data.group_sizes", "seed"): [((4, 4, 2, 2), 0)]}
+"""Under `--smoke`."""

@@ -10,8 +10,6 @@ from raypref.config.spaces import Space
 from tune_spaces._bases import GRADED, GRADED_METHODS, GRADED_SMOKE, SEVERAL
 from tune_spaces._tuned import TRIED, points
 
-KEYS, POINTS = points(TRIED)
-
 SPACE = Space(
     about="Six trials of every method on the graded benchmark, judged by validation on three seeds of their own.",
     base=replace(
@@ -20,7 +18,7 @@ SPACE = Space(
         personalization=PersonalizationConfig(marks=(0, 10)),
         clients=ClientsConfig(),
     ),
-    grid={"seed": [100, 101, 102], KEYS: POINTS},
+    grid={"seed": [100, 101, 102], **points(TRIED)},
     smoke=GRADED_SMOKE,
     smoke_grid={GRADED_METHODS: SEVERAL[:2]},
 )
