@@ -20,10 +20,10 @@ def scores() -> dict[tuple[str, int], dict[int, float]]:
     found = {}
     runs = kept.read_all(RESULTS)
     for name, trials in TRIED.items():
+        keys = {key for settings in trials for key in (*FORMS[name], *settings, "variational.M")}
         for i, settings in enumerate(trials):
             point = flatten(to_dict(override(RunConfig(), {**FORMS[name], **settings})))
-            point = {key: point[key] for key in (*FORMS[name], *settings, "variational.M", "variational.beta")}
-            found[name, i] = {run.seed: validated(run) for run in runs if run.fits(point)}
+            found[name, i] = {run.seed: validated(run) for run in runs if run.fits({key: point[key] for key in keys})}
     return found
 
 
