@@ -10,6 +10,7 @@ import multiprocessing
 import shutil
 import signal
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -155,8 +156,10 @@ def make_one(wanted: Wanted) -> None:
     if wanted.kept.exists():  # of an earlier version, and so is what may be left of its run
         shutil.rmtree(wanted.folder, ignore_errors=True)
         wanted.kept.unlink()
+    whole, began = wanted.state == "missing", time.process_time()
     loop.run(wanted.config, wanted.folder, adapters=False)
-    kept.keep(wanted.folder, wanted.kept.parent, wanted.command)
+    cpu = time.process_time() - began if whole else None
+    kept.keep(wanted.folder, wanted.kept.parent, wanted.command, cpu)
 
 
 if __name__ == "__main__":

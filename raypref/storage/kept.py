@@ -37,15 +37,16 @@ LISTS = ("validation", "test", "probes", "margins")
 POSTERIOR = ("mu", "log_variance")
 
 
-def keep(folder: Path, to: Path, command: str) -> Path:
+def keep(folder: Path, to: Path, command: str, cpu: float | None = None) -> Path:
     """Write the kept result of a finished run.
 
-    folder: the run's. to: the space's folder of kept results. command: the words that make it again. Returns the file.
+    folder: the run's. to: the space's folder of kept results. command: the words that make it again. cpu: seconds of
+    CPU time that all of it took, where one process has made it whole. Returns the file.
     """
     result = checkpoint.read_json(folder / "result.json", "algorithm", "clients")
     columns = {name: list(values) for name, values in _columns(result).items()}
     said: dict[str, Any] = {k: v for k, v in result.items() if k not in _PER_CLIENT}
-    said |= {"version": VERSION, "command": command, "marks": result["marks"]}
+    said |= {"version": VERSION, "command": command, "cpu_seconds": cpu}
     said |= {"ended": int((folder / "result.json").stat().st_mtime), "names": result["groups"]["names"]}
     seen, _ = seen_and_unseen(result)
     margins = calibration.margins_of(seen)
