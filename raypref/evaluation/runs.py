@@ -196,7 +196,7 @@ class FinishedRun:
         has = any(d["mark"] == 0 for d in self.result.get("diagnostics", ()))
         return diagnostics.summary(self.result) if has else {}
 
-    @property
+    @cached_property
     def computed(self) -> dict[str, Any]:
         return computed(self.config)
 
@@ -232,7 +232,7 @@ class Policy(FinishedRun):
         """How stage 2 trained it; empty where stage 1 did."""
         return {} if makes_policy(self.config) else {f"rlhf.{name}": self.config[f"rlhf.{name}"] for name in TRAINING}
 
-    @property
+    @cached_property
     def computed(self) -> dict[str, Any]:
         """What its responses depend on: as of any run, and how policies are trained and asked."""
         asked = tuple(f"rlhf.{name}" for name in ANSWERS)

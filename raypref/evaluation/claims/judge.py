@@ -1,0 +1,161 @@
+"""Which runs a claim is judged by, and what they say of it; Holm's adjustment is within each paper.
+
+Runs that are compared have the same task and budget: data, base, cohort, steps of a round, batch, seeds; and equal
+client steps (`result["client_steps"]`; Local has none and goes with any), or equal rounds, as the claim says. A
+method's own parameters, its learning rate among them, may differ between methods; runs of one method agree in all that
+the claim does not vary. Of several such families the one that fills most of the claim counts, then the one of most
+seeds, then the newest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from raypref.evaluation.claims.claim import Claim, Lacks, mean
+from raypref.evaluation.claims.statistics import LEVEL, Estimate, Verdict, estimate, holm, smallest, verdict
+from raypref.evaluation.drawings import Missing
+from raypref.evaluation.runs import WORK, FinishedRun, Policy, Seeds, alike, by_seed, each, fullest, method_keys
+
+FEWEST = 3
+"""Seeds without which nothing is judged."""
+MAKE = "python -m raypref.results"
+"""The command that makes the runs of a space and keeps them."""
+
+Point = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A claim and what became of it."""
+
+    claim: Claim
+    runs: Mapping[str, Seeds] = field(default_factory=dict)
+    """Those that were used, by what the claim calls them."""
+    missing: tuple[Missing, ...] = ()
+    """Empty where it was judged, or cannot be here."""
+    values: Mapping[int, float] = field(default_factory=dict)
+    """Seed -> its number."""
+    left: Mapping[int, str] = field(default_factory=dict)
+    """Seed that all of its runs have, and yet no number -> why."""
+    estimate: Estimate | None = None
+    adjusted: float = float("nan")
+    """Its p-value by Holm among the paper's claims that were tested."""
+    smallest: float = float("nan")
+    """The smallest effect that its seeds could have shown (`raypref.evaluation.claims.statistics.smallest`)."""
+    verdict: Verdict | None = None
+    """None: runs are missing."""
+
+
+def judge(claims: Sequence[Claim], runs: Sequence[FinishedRun]) -> list[Judged]:
+    """Every claim by the runs that fit it, in the order of the claims."""
+    judged = [_measured(claim, runs) for claim in claims]
+    for paper in dict.fromkeys(claim.paper for claim in claims):
+        tested = [i for i, one in enumerate(judged) if one.estimate and one.claim.paper == paper]
+        estimates = [of for i in tested if (of := judged[i].estimate)]
+        for i, of, p in zip(tested, estimates, holm([of.p for of in estimates]), strict=True):
+            claim, least = judged[i].claim, smallest(of.std, of.seeds, LEVEL / len(tested))
+            word = verdict(of, p, claim.null, claim.direction, claim.margin)
+            judged[i] = replace(judged[i], adjusted=p, smallest=least, verdict=word)
+    return judged
+
+
+def _measured(claim: Claim, runs: Sequence[FinishedRun]) -> Judged:
+    """A claim with its numbers, before any verdict but `not testable here`."""
+    if claim.statistic is None:
+        return Judged(claim, verdict="not testable here")
+    of = [run for run in runs if isinstance(run, Policy) == claim.policies]
+    chosen, command = choose(claim, of), f"{MAKE} {claim.space}"
+    if gone := [role for role in claim.runs if not chosen[role]]:
+        words = ", ".join(f"{role}{_elsewhere(claim, role, chosen, of)}" for role in gone)
+        return Judged(claim, chosen, (Missing(f"{'policies' if claim.policies else 'runs'} of {words}", command),))
+    values: dict[int, float] = {}
+    left: dict[int, str] = {}
+    for seed in common(chosen):
+        try:
+            values[seed] = mean(claim.statistic.of({role: seeds[seed] for role, seeds in chosen.items()}))
+        except Lacks as error:
+            left[seed] = f"its runs have no {error}"
+        else:
+            if not np.isfinite(values[seed]):
+                left[seed] = f"{values.pop(seed)} is no number"
+    if len(values) < FEWEST:
+        what = "; ".join(dict.fromkeys(left.values())) or f"all its runs have {len(values)} seeds of {FEWEST} at least"
+        return Judged(claim, chosen, (Missing(what, command),), values, left)
+    return Judged(claim, chosen, (), values, left, estimate([*values.values()], claim.null))
+
+
+def _elsewhere(claim: Claim, role: str, chosen: Mapping[str, Seeds], runs: Iterable[FinishedRun]) -> str:
+    """What the runs of that name have otherwise than those that were chosen, in brackets; '' where there are none."""
+    there = max((run for run in runs if run.fits(claim.runs[role])), key=lambda run: run.started, default=None)
+    beside = next((run for seeds in chosen.values() for run in seeds.values()), None)
+    if there is None or beside is None:
+        return ""
+    a, b = task(there, claim), task(beside, claim)
+    differ = [key for key in {**a, **b} if a.get(key) != b.get(key)] or ["client steps"]
+    return f" (there are some, of other {', '.join(differ)})"
+
+
+def common(chosen: Mapping[str, Seeds]) -> list[int]:
+    """The seeds that all of a claim's runs have."""
+    return sorted(set.intersection(*(set(seeds) for seeds in chosen.values()))) if chosen else []
+
+
+def varied(claim: Claim) -> set[str]:
+    """The keys in which the claim's runs differ, or that only some of them name."""
+    points = [*claim.runs.values()]
+    return {key for point in points for key in point if any(p.get(key) != point[key] for p in points)}
+
+
+def choose(claim: Claim, runs: Iterable[FinishedRun]) -> dict[str, Seeds]:
+    """What the claim calls its runs -> these by seed, all of one family; an empty mapping: no such run."""
+    fitting = [run for run in runs if any(map(run.fits, claim.runs.values()))]
+    tasks = alike(fitting, lambda run: json.dumps(task(run, claim), sort_keys=True))
+    families = [family for of in tasks for family in _families(claim, of)]
+
+    def rank(family: Mapping[str, Seeds]) -> tuple[int, int, int]:
+        return sum(map(bool, family.values())), len(common(family)), max(run.started for run in each(family.values()))
+
+    return max(families, key=rank, default={role: {} for role in claim.runs})
+
+
+def _families(claim: Claim, runs: Sequence[FinishedRun]) -> Iterator[dict[str, Seeds]]:
+    """Of runs of one task, those of each budget: of every method the variant that fills most."""
+    equal_steps, axes = claim.budget == "client steps", varied(claim)
+    for budget in sorted({steps(run) for run in runs if equal_steps} - {0}) or [0]:
+        of = [run for run in runs if not equal_steps or steps(run) in (budget, 0)]
+        yield {role: seeds for points in _methods(claim) for role, seeds in _variant(of, points, axes).items()}
+
+
+def _variant(runs: Sequence[FinishedRun], points: Mapping[str, Point], axes: set[str]) -> dict[str, Seeds]:
+    """Runs of one method that agree in all but the seed and what is varied."""
+
+    def point(run: FinishedRun) -> tuple[Any, ...]:
+        return (run.seed, *(role for role, values in points.items() if run.fits(values)))
+
+    members = [run for run in runs if any(map(run.fits, points.values()))]
+    best = fullest(alike(members, lambda run: run.identity({*axes, "seed"})), point)
+    return {role: by_seed(filter(lambda run: run.fits(values), best)) for role, values in points.items()}
+
+
+def _methods(claim: Claim) -> list[dict[str, Point]]:
+    """The claim's runs that are of one method in one form, together."""
+    keys, methods = method_keys(), dict[str, dict[str, Point]]()
+    for role, point in claim.runs.items():
+        own = {key: v for key, v in point.items() if key in keys or key[: key.find(".") + 1] in keys}
+        methods.setdefault(repr(sorted(own.items())), {})[role] = point
+    return [*methods.values()]
+
+
+def steps(run: FinishedRun) -> int:
+    return int(run.result.get("client_steps", 0))
+
+
+def task(run: FinishedRun, claim: Claim) -> dict[str, Any]:
+    """What must agree whatever the method; R only where client steps are not compared."""
+    left = varied(claim) | ({"federation.rounds"} if claim.budget == "client steps" else set())
+    return {key: value for key, value in run.computed.items() if key.startswith(WORK) and key not in left}
