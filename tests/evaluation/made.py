@@ -24,7 +24,7 @@ def result(accuracy: Any, margins: Any = None, headroom: Any = None, **settings:
     gq = [[1.0, 3.0]] * C
     sizes = config.data.group_sizes
     of = [g for g, size in enumerate(sizes) for _ in range(size)]
-    real = config.data.source != "synthetic"
+    real = not config.data.generated
     return {
         "algorithm": config.algorithm,
         "key": config.key,

@@ -106,9 +106,10 @@ def common(chosen: Mapping[str, Seeds]) -> list[int]:
 
 
 def varied(claim: Claim) -> set[str]:
-    """The keys in which the claim's runs differ, or that only some of them name."""
+    """The keys of which the claim names several values. What it names for some runs alone, of what makes the task, the
+    others must have, too."""
     points = [*claim.runs.values()]
-    return {key for point in points for key in point if any(p.get(key) != point[key] for p in points)}
+    return {key for point in points for key in point if any(p.get(key, point[key]) != point[key] for p in points)}
 
 
 def choose(claim: Claim, runs: Iterable[FinishedRun]) -> dict[str, Seeds]:

@@ -91,13 +91,13 @@ def above_floor(t: int) -> Quantity:
 
     def read(run: FinishedRun) -> float:
         values = at(run, t)
-        values, pairs = values[~np.isnan(values)], [n for n in test_pairs(run) if n]
+        values, pairs = values[~np.isnan(values)], [n for n in pairs_of(run) if n]
         return float(worst_tenth(values[:, None])[0]) - 100.0 * worst_tenth_floor(mean(values) / 100.0, pairs)
 
     return Quantity(f"worst tenth of acc^{t} minus its noise floor", read)
 
 
-def test_pairs(run: FinishedRun) -> list[int]:
+def pairs_of(run: FinishedRun) -> list[int]:
     """[C] how many test pairs every client has."""
     if margins := run.result.get("margins", {}).get("test"):
         return [len(of_client[0]) for of_client in margins]

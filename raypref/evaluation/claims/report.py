@@ -8,7 +8,7 @@ from typing import Any
 from raypref.evaluation.claims.claim import Claim
 from raypref.evaluation.claims.judge import Judged, steps, varied
 from raypref.evaluation.claims.statistics import LEVEL, POWER
-from raypref.evaluation.runs import FinishedRun, show
+from raypref.evaluation.runs import Seeds, describe, each, show
 from raypref.evaluation.tables import NONE, Column, Table, csv_text
 
 PAPERS = {"S1": "S1, FedVPA-GP's paper", "S2": "S2, FedGD's paper"}
@@ -82,10 +82,14 @@ def wanting(judged: Sequence[Judged]) -> list[str]:
 
 
 def left_out(judged: Sequence[Judged]) -> list[str]:
-    """A line a claim that some seeds have no number for."""
-    return [
-        f"{of.claim.name}: without seed {seed}, {why}" for of in judged if of.estimate for seed, why in of.left.items()
-    ]
+    """A line a claim that was judged without some seeds."""
+    return [f"{of.claim.name}: without {_left(of)}" for of in judged if of.estimate and of.left]
+
+
+def _left(of: Judged) -> str:
+    """`seeds 3 4: its runs have no diagnostics`"""
+    whys = dict.fromkeys(of.left.values())
+    return "; ".join(f"seeds {' '.join(str(s) for s, w in of.left.items() if w == why)}: {why}" for why in whys)
 
 
 def full(of: Judged) -> str:
@@ -99,18 +103,21 @@ def full(of: Judged) -> str:
     lines.append(
         f"claimed: {claim.direction} {number(claim.null, claim)}; no effect: the interval within {within} of it"
     )
-    lines.append(
-        f"{'policies' if claim.policies else 'runs'}, of one task and equal {claim.budget} but for what is said:"
-    )
+    kind = "policies" if claim.policies else "runs"
+    points = [*claim.runs.values()]
+    alike = points[0].items() if len(points) > 1 else ()
+    shared = {key: value for key, value in alike if all(point.get(key) == value for point in points)}
+    lines.append(f"{kind}, of one task and equal {claim.budget} but for what is said: {_words(shared)}".rstrip(": "))
+    lines += [f"  {describe(used)}" for used in [each(of.runs.values())] if used]
     for role, point in claim.runs.items():
-        lines.append(f"  {role}: {' '.join(f'{key}={show(value) or NONE}' for key, value in point.items())}")
-        seeds = of.runs.get(role, {})
-        lines += [f"    {_budget(run)}: seeds {' '.join(map(str, seeds))}" for run in [*seeds.values()][:1]]
-        lines += [f"    {run.result.get('key', '')} {run.id}".rstrip() for run in seeds.values()]
+        lines.append(f"  {role}: {_words({key: value for key, value in point.items() if key not in shared})}")
+        lines += [f"    {line}" for line in _used(of.runs.get(role, {}))]
     lines += [f"  differ in {key}: {values}" for key, values in _differences(of).items()]
     lines += [f"missing: {missing.what}: {missing.command}" for missing in of.missing]
-    lines += [f"seed {seed}: {number(value, claim, signed=True)}" for seed, value in of.values.items()]
-    lines += [f"seed {seed}: left out, {why}" for seed, why in of.left.items()]
+    if of.values:
+        numbers = ", ".join(f"{seed}: {number(value, claim, signed=True)}" for seed, value in of.values.items())
+        lines.append(f"by seed: {numbers}")
+    lines += [f"left out: {_left(of)}"] * bool(of.left)
     if of.estimate:
         lines.append(f"here: {here(of)}, n = {of.estimate.seeds}, std over seeds {number(of.estimate.std, claim)}")
         lines.append(f"p = {of.estimate.p:.3g}, by Holm within {claim.paper} {of.adjusted:.3g}")
@@ -119,9 +126,17 @@ def full(of: Judged) -> str:
     return "\n".join(lines)
 
 
-def _budget(run: FinishedRun) -> str:
+def _words(point: Mapping[str, Any]) -> str:
+    return " ".join(f"{key}={show(value) or NONE}" for key, value in point.items())
+
+
+def _used(seeds: Seeds) -> list[str]:
+    """What the runs of a name took, and where each is: its id holds its key."""
+    if not seeds:
+        return []
+    run = next(iter(seeds.values()))
     done = f", {steps(run):,} client steps" * bool(steps(run))
-    return f"R = {run.config['federation.rounds']}{done}"
+    return [f"R = {run.config['federation.rounds']}{done}", *(f"seed {seed}: {run.id}" for seed, run in seeds.items())]
 
 
 def _differences(of: Judged) -> Mapping[str, str]:
