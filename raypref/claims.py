@@ -86,10 +86,13 @@ def named(names: Sequence[str], every: Sequence[Claim]) -> Sequence[Claim]:
 
 
 def load(folder: Path) -> list[FinishedRun]:
-    """The kept runs of a folder."""
+    """The kept runs of a folder; says how many others are there, of another version of the results."""
     from raypref.storage import kept
 
-    return kept.read(folder)
+    runs = kept.read_all(folder)
+    if others := len(list(folder.rglob("*.parquet"))) - len(runs):
+        console.warn(f"{others} of the kept results are of another version and count for nothing")
+    return runs
 
 
 if __name__ == "__main__":

@@ -321,7 +321,7 @@ def test_seeds_that_one_of_the_runs_lacks_are_not_used() -> None:
 def test_without_runs_a_claim_says_which_and_how_to_make_them() -> None:
     told = judged(seeds("fedavg", 5))
     assert told.verdict is None and told.estimate is None
-    assert told.missing == (("runs of FedGD", "python -m raypref.results graded_main"),)
+    assert told.missing == (("runs of FedGD", "python -m raypref.results graded_main --make"),)
     assert judged([]).missing[0].what == "runs of FedGD, FL"
 
 
@@ -350,22 +350,32 @@ def test_runs_of_another_task_are_not_compared(other: dict[str, Any], word: str)
     assert told.verdict is None and f"of other {word})" in told.missing[0].what
 
 
-def test_budgets_are_equal() -> None:
-    """Of client steps, whatever the rounds; a claim may ask for equal rounds instead, or vary them."""
+def spent(runs: list[FinishedRun], steps: int) -> list[FinishedRun]:
+    return [FinishedRun(r.id, r.started, r.config, {**r.result, "client_steps": steps}) for r in runs]
 
-    def spent(runs: list[FinishedRun], steps: int) -> list[FinishedRun]:
-        return [FinishedRun(r.id, r.started, r.config, {**r.result, "client_steps": steps}) for r in runs]
 
-    more = {"federation.rounds": 60, "experts.T": 10}
-    half = spent(seeds("fedgd", 10, **{**more, "federation.rounds": 40}), 2000)
-    whole, fl = spent(seeds("fedgd", 12, **more), 3000), spent(seeds("fedavg", 5, **more), 3000)
-    assert "of other client steps)" in judged(half, fl).missing[0].what
-    assert judged(half, whole, fl).values[0] == pytest.approx(7.0)
+def fedgd(points: float, rounds: int, steps: int) -> list[FinishedRun]:
+    return spent(seeds("fedgd", points, **{"federation.rounds": rounds}), steps)
+
+
+def test_client_steps_are_alike_but_for_an_early_stop() -> None:
+    """Of a budget of 3,000 steps half would be another budget; a client alone takes none."""
+    fl = spent(seeds("fedavg", 5), 3000)
+    assert judged(fedgd(12, 40, 2000), fl).values[0] == pytest.approx(7.0)
+    assert "of other client steps)" in judged(fedgd(12, 30, 1500), fl).missing[0].what
+    assert judged(fedgd(12, 30, 1500), fedgd(10, 60, 3000), fl).values[0] == pytest.approx(5.0)
+    alone = Claim(**{**vars(CLAIM), "runs": CLAIM.runs | {"FL": GRADED | selector("local")}})
+    assert judged(fedgd(12, 40, 2000), spent(seeds("local", 5), 0), claim=alone).values[0] == pytest.approx(7.0)
+
+
+def test_or_rounds_are_equal_or_what_the_claim_says() -> None:
+    fl, more = spent(seeds("fedavg", 5), 3000), fedgd(12, 60, 4500)
     by_rounds = Claim(**{**vars(CLAIM), "budget": "rounds"})
-    assert judged(spent(whole, 4500), fl, claim=by_rounds).values[0] == pytest.approx(7.0)
-    assert "of other federation.rounds)" in judged(half, fl, claim=by_rounds).missing[0].what
-    rounds = {"FedGD": CLAIM.runs["FedGD"] | {"federation.rounds": 40}, "FL": CLAIM.runs["FL"]}
-    assert judged(half, whole, fl, claim=Claim(**{**vars(by_rounds), "runs": rounds})).values[0] == pytest.approx(5.0)
+    assert judged(more, fl, claim=by_rounds).values[0] == pytest.approx(7.0)
+    assert "of other federation.rounds)" in judged(fedgd(10, 40, 3000), fl, claim=by_rounds).missing[0].what
+    said = CLAIM.runs | {"FedGD": CLAIM.runs["FedGD"] | {"federation.rounds": 30}}
+    as_said = Claim(**{**vars(CLAIM), "budget": "as said", "runs": said})
+    assert judged(more, fedgd(10, 30, 1500), fl, claim=as_said).values[0] == pytest.approx(5.0)
 
 
 def test_methods_may_be_tuned_apart_and_variants_are_not_mixed() -> None:

@@ -139,8 +139,9 @@ class Claim:
     """Where the claim says that the statistic is, seen from the null."""
     null: float = 0.0
     """What the statistic is compared with."""
-    budget: Literal["client steps", "rounds"] = "client steps"
-    """What its runs must have equal; R, where it is `rounds` and the claim does not vary it."""
+    budget: Literal["client steps", "rounds", "as said"] = "client steps"
+    """What its runs must have alike: client steps, but for where each was stopped early; R; or neither, where the claim
+    says of each what it has."""
     space: str = ""
     """The search space that makes the runs."""
     policies: bool = False

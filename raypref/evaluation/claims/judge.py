@@ -1,10 +1,10 @@
 """Which runs a claim is judged by, and what they say of it; Holm's adjustment is within each paper.
 
-Runs that are compared have the same task and budget: data, base, cohort, steps of a round, batch, seeds; and equal
-client steps (`result["client_steps"]`; Local has none and goes with any), or equal rounds, as the claim says. A
-method's own parameters, its learning rate among them, may differ between methods; runs of one method agree in all that
-the claim does not vary. Of several such families the one that fills most of the claim counts, then the one of most
-seeds, then the newest.
+Runs that are compared have the same task: data, base, cohort, steps of a round, batch, seeds. And the same budget: as
+the claim says, equal rounds, or client steps (`result["client_steps"]`) of which each may have left up to half unused,
+for where it is stopped is tuned; Local, which has none, goes with any. A method's own parameters, its learning rate
+among them, may differ between methods; runs of one method agree in all that the claim does not vary. Of several such
+families the one that fills most of the claim counts, then the one of most seeds, the largest budget, the newest.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from raypref.evaluation.runs import WORK, FinishedRun, Policy, Seeds, alike, by_
 FEWEST = 3
 """Seeds without which nothing is judged."""
 MAKE = "python -m raypref.results"
-"""The command that makes the runs of a space and keeps them."""
+"""The command that makes the runs of a space and keeps them, with `--make`."""
 
 Point = Mapping[str, Any]
 
@@ -69,7 +69,7 @@ def _measured(claim: Claim, runs: Sequence[FinishedRun]) -> Judged:
     if claim.statistic is None:
         return Judged(claim, verdict="not testable here")
     of = [run for run in runs if isinstance(run, Policy) == claim.policies]
-    chosen, command = choose(claim, of), f"{MAKE} {claim.space}"
+    chosen, command = choose(claim, of), f"{MAKE} {claim.space} --make"
     if gone := [role for role in claim.runs if not chosen[role]]:
         words = ", ".join(f"{role}{_elsewhere(claim, role, chosen, of)}" for role in gone)
         return Judged(claim, chosen, (Missing(f"{'policies' if claim.policies else 'runs'} of {words}", command),))
@@ -118,8 +118,10 @@ def choose(claim: Claim, runs: Iterable[FinishedRun]) -> dict[str, Seeds]:
     tasks = alike(fitting, lambda run: json.dumps(task(run, claim), sort_keys=True))
     families = [family for of in tasks for family in _families(claim, of)]
 
-    def rank(family: Mapping[str, Seeds]) -> tuple[int, int, int]:
-        return sum(map(bool, family.values())), len(common(family)), max(run.started for run in each(family.values()))
+    def rank(family: Mapping[str, Seeds]) -> tuple[int, ...]:
+        runs = each(family.values())
+        filled = sum(map(bool, family.values()))
+        return filled, len(common(family)), max(map(steps, runs)), max(run.started for run in runs)
 
     return max(families, key=rank, default={role: {} for role in claim.runs})
 
@@ -128,7 +130,7 @@ def _families(claim: Claim, runs: Sequence[FinishedRun]) -> Iterator[dict[str, S
     """Of runs of one task, those of each budget: of every method the variant that fills most."""
     equal_steps, axes = claim.budget == "client steps", varied(claim)
     for budget in sorted({steps(run) for run in runs if equal_steps} - {0}) or [0]:
-        of = [run for run in runs if not equal_steps or steps(run) in (budget, 0)]
+        of = [run for run in runs if not equal_steps or not steps(run) or budget / 2 < steps(run) <= budget]
         yield {role: seeds for points in _methods(claim) for role, seeds in _variant(of, points, axes).items()}
 
 
@@ -157,6 +159,6 @@ def steps(run: FinishedRun) -> int:
 
 
 def task(run: FinishedRun, claim: Claim) -> dict[str, Any]:
-    """What must agree whatever the method; R only where client steps are not compared."""
-    left = varied(claim) | ({"federation.rounds"} if claim.budget == "client steps" else set())
+    """What must agree whatever the method; R only where the claim says so."""
+    left = varied(claim) | ({"federation.rounds"} if claim.budget != "rounds" else set())
     return {key: value for key, value in run.computed.items() if key.startswith(WORK) and key not in left}

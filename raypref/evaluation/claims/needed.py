@@ -7,7 +7,7 @@ from typing import Any
 Point = dict[str, Any]
 
 R = 60
-"""The rounds of the main table; S2's 400."""
+"""S2's 400 rounds; the main table's budget, in which a method may be stopped earlier."""
 HALF = R // 2
 """S2's section 3 (200 rounds), and what FedGD's model gets."""
 FIRST, LAST = 10, 40
@@ -31,7 +31,7 @@ def selector(algorithm: str, rounds: int = 0, **more: Any) -> Point:
     return {"algorithm": algorithm, "objective": "choice"} | ({"federation.rounds": rounds} if rounds else {}) | more
 
 
-FL, FL_TARGET, FEDGD = selector("fedavg", R), selector("fl_target", R), selector("fedgd", R)
+FL, FL_TARGET, FEDGD = selector("fedavg"), selector("fl_target"), selector("fedgd")
 LOCAL, CL, MULTI_CL = selector("local"), selector("cl"), selector("multi_cl")
 FEDBISCUIT, SOFT_FL = selector("fedbiscuit"), selector("soft_fl")
 

@@ -136,11 +136,11 @@ def retained(name: Literal["R", "W"], t: int) -> Quantity:
     """P^t of the test pairs that are right (R) or wrong (W) at the initialization (S2 Tables 1, 2)."""
 
     def read(run: FinishedRun) -> float:
-        if not run.result.get("margins"):
+        if not (run.result.get("margins") or run.result.get("retention")):
             raise Lacks("margins")
+        if not {0, t} <= set(run.result["marks"]):
+            raise Lacks(f"margins at step {t}")
         curve = diagnostics.retention_curve(run.result)
-        if t not in curve.marks:
-            raise Lacks(f"acc^{t}")
         return 100.0 * float(getattr(curve, name)[curve.marks.index(t)])
 
     return Quantity(f"P^{t}_{name}", read)

@@ -20,18 +20,16 @@ from raypref.evaluation.claims.needed import (
     UNEVEN,
     UNSEEN,
     Point,
-    R,
     points,
     selector,
     variational,
 )
 from raypref.evaluation.claims.quantities import accuracy, cost, latent, minority, unseen_gap, worst_group
 
-ROUNDS: Point = {"federation.rounds": R}
-VPL, VPA = variational("fedvpl") | ROUNDS, variational("fedvpa_gp") | ROUNDS
+VPL, VPA = variational("fedvpl"), variational("fedvpa_gp")
 PRINTED = {
-    "FedVPL": variational("fedvpl", "printed") | ROUNDS,
-    "FedVPA-GP": variational("fedvpa_gp", "printed") | ROUNDS,
+    "FedVPL": variational("fedvpl", "printed"),
+    "FedVPA-GP": variational("fedvpa_gp", "printed"),
 }
 BOTH = points(UNEVEN, {"FedVPA-GP": VPA, "FedVPL": VPL})
 PARTS = {

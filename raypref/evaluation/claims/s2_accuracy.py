@@ -19,6 +19,7 @@ from raypref.evaluation.claims.needed import (
     MULTI_CL,
     SOFT_FL,
     UNEVEN,
+    R,
     points,
     selector,
 )
@@ -170,7 +171,7 @@ CLAIMS = [
             "FedGD uneven": UNEVEN | FEDGD,
         },
         minus(accuracy(FIRST), "FL even", "FL uneven") - minus(accuracy(FIRST), "FedGD even", "FedGD uneven"),
-        budget="rounds",
+        budget="as said",
         space=HALVES,
     ),
     claim(
@@ -178,9 +179,9 @@ CLAIMS = [
         "S2 5.1, Tables 2, 3",
         "Twice the rounds make up for most of what imbalance costs FL at ten steps.",
         "acc^10 90.55 (R) against 61.75 (R/2)",
-        {"FL": UNEVEN | FL, "FL at R/2": UNEVEN | selector("fedavg", HALF)},
+        {"FL": UNEVEN | selector("fedavg", R), "FL at R/2": UNEVEN | selector("fedavg", HALF)},
         minus(accuracy(FIRST), "FL", "FL at R/2"),
-        budget="rounds",
+        budget="as said",
         space=HALVES,
     ),
     claim(
@@ -190,7 +191,7 @@ CLAIMS = [
         "acc^10 92.35 against 61.75",
         {"FedGD": UNEVEN | FEDGD, "FL at R/2": UNEVEN | selector("fedavg", HALF)},
         minus(accuracy(FIRST), "FedGD", "FL at R/2"),
-        budget="rounds",
+        budget="as said",
         space=HALVES,
     ),
     claim(
