@@ -62,7 +62,7 @@ def test_every_flag_in_the_pages_is_one_of_some_command() -> None:
     known = {"--help"}
     for module in ("run", "sweep", "rlhf"):
         known |= flags(f"raypref.{module}", "fedgd")
-    for module in ("compare", "results", "judge", "generate", "score"):
+    for module in ("compare", "claims", "results", "judge", "generate", "score"):
         known |= flags(f"raypref.{module}")
     for part in COMMANDS:
         known |= flags("raypref.data", part)
