@@ -40,7 +40,7 @@ def command(argv: list[str]) -> int:
     options = parse(Options, argv, "python -m raypref.claims")
     from raypref.evaluation import claims, tables
     from raypref.evaluation.claims import report
-    from raypref.evaluation.claims.judge import judge
+    from raypref.evaluation.claims.judge import CHOOSING, judge
 
     every = claims.every()
     wanted = named(options.names, every)
@@ -63,7 +63,11 @@ def command(argv: list[str]) -> int:
             console.say("")
         for line in (report.NOTE, *report.left_out(judged), *report.wanting(judged), report.counts(judged)):
             console.say(line)
-        console.say(f"by {len(runs)} runs in {folder}; python -m raypref.claims NAME shows one in full")
+        chosen_by = sum(run.seed >= CHOOSING for run in runs)
+        away = f" ({chosen_by} of seeds from {CHOOSING} on, where settings are chosen, count for nothing)" * bool(
+            chosen_by
+        )
+        console.say(f"by {len(runs)} runs in {folder}{away}; python -m raypref.claims NAME shows one in full")
     if out:
         output_folder(out)
         pages = [tables.markdown(report.table(paper, of, True)) for paper, of in report.by_paper(judged).items()]

@@ -314,6 +314,15 @@ def test_a_claim_by_its_runs() -> None:
     assert told.adjusted == told.estimate.p and not told.missing
 
 
+def test_no_claim_is_judged_on_the_seeds_on_which_settings_are_chosen() -> None:
+    runs = [
+        finished([[0.5, x]] * 4, seed=seed, **{"data.source": "graded", "algorithm": algorithm})
+        for seed in (100, 101, 102)
+        for algorithm, x in (("fedgd", 0.6), ("fedavg", 0.5))
+    ]
+    assert judged(runs).missing[0].what == "runs of FedGD, FL"
+
+
 def test_seeds_that_one_of_the_runs_lacks_are_not_used() -> None:
     assert [*judged(seeds("fedgd", 10, 4), seeds("fedavg", 5, 3)).values] == [0, 1, 2]
 
@@ -359,23 +368,25 @@ def fedgd(points: float, rounds: int, steps: int) -> list[FinishedRun]:
 
 
 def test_client_steps_are_alike_but_for_an_early_stop() -> None:
-    """Of a budget of 3,000 steps half would be another budget; a client alone takes none."""
+    """Of a budget of 3,000 steps half, or twice, is another budget; a client alone takes none."""
     fl = spent(seeds("fedavg", 5), 3000)
     assert judged(fedgd(12, 40, 2000), fl).values[0] == pytest.approx(7.0)
-    assert "of other client steps)" in judged(fedgd(12, 30, 1500), fl).missing[0].what
+    assert "of 1,500 client steps)" in judged(fedgd(12, 30, 1500), fl).missing[0].what
+    assert "of 6,000 client steps)" in judged(fedgd(12, 60, 3000), spent(fl, 6000)).missing[0].what
     assert judged(fedgd(12, 30, 1500), fedgd(10, 60, 3000), fl).values[0] == pytest.approx(5.0)
     alone = Claim(**{**vars(CLAIM), "runs": CLAIM.runs | {"FL": GRADED | selector("local")}})
     assert judged(fedgd(12, 40, 2000), spent(seeds("local", 5), 0), claim=alone).values[0] == pytest.approx(7.0)
 
 
-def test_or_rounds_are_equal_or_what_the_claim_says() -> None:
+def test_or_rounds_are_equal_or_those_that_the_claim_names() -> None:
     fl, more = spent(seeds("fedavg", 5), 3000), fedgd(12, 60, 4500)
     by_rounds = Claim(**{**vars(CLAIM), "budget": "rounds"})
     assert judged(more, fl, claim=by_rounds).values[0] == pytest.approx(7.0)
     assert "of other federation.rounds)" in judged(fedgd(10, 40, 3000), fl, claim=by_rounds).missing[0].what
-    said = CLAIM.runs | {"FedGD": CLAIM.runs["FedGD"] | {"federation.rounds": 30}}
-    as_said = Claim(**{**vars(CLAIM), "budget": "as said", "runs": said})
-    assert judged(more, fedgd(10, 30, 1500), fl, claim=as_said).values[0] == pytest.approx(5.0)
+    named = CLAIM.runs | {"FedGD": CLAIM.runs["FedGD"] | {"federation.rounds": 30}}
+    half = Claim(**{**vars(CLAIM), "runs": named})
+    assert judged(more, fedgd(10, 30, 1500), fl, claim=half).values[0] == pytest.approx(5.0)
+    assert "of 4,500 client steps)" in judged(fedgd(10, 30, 1500), spent(fl, 4500), claim=half).missing[0].what
 
 
 def test_methods_may_be_tuned_apart_and_variants_are_not_mixed() -> None:

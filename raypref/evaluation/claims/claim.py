@@ -139,9 +139,10 @@ class Claim:
     """Where the claim says that the statistic is, seen from the null."""
     null: float = 0.0
     """What the statistic is compared with."""
-    budget: Literal["client steps", "rounds", "as said"] = "client steps"
-    """What its runs must have alike: client steps, but for where each was stopped early; R; or neither, where the claim
-    says of each what it has."""
+    budget: int | Literal["rounds"] = 3000
+    """The most client steps that a run may have taken, of which it may have left up to half, for where a method is
+    stopped is tuned (Local, which has none, goes with any); a run whose rounds the claim names has these. `rounds`:
+    equal R instead."""
     space: str = ""
     """The search space that makes the runs."""
     policies: bool = False

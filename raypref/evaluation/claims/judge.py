@@ -1,16 +1,15 @@
 """Which runs a claim is judged by, and what they say of it; Holm's adjustment is within each paper.
 
-Runs that are compared have the same task: data, base, cohort, steps of a round, batch, seeds. And the same budget: as
-the claim says, equal rounds, or client steps (`result["client_steps"]`) of which each may have left up to half unused,
-for where it is stopped is tuned; Local, which has none, goes with any. A method's own parameters, its learning rate
-among them, may differ between methods; runs of one method agree in all that the claim does not vary. Of several such
-families the one that fills most of the claim counts, then the one of most seeds, the largest budget, the newest.
+Runs that are compared have the same task: data, base, cohort, steps of a round, batch, seeds, and of policies how they
+are asked; and the budget that the claim says. A method's own parameters, its learning rate among them, may differ
+between methods; runs of one method agree in all that the claim does not vary. Of several such families the one that
+fills most of the claim counts, then the one of most seeds, then the newest.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,12 +18,27 @@ import numpy as np
 from raypref.evaluation.claims.claim import Claim, Lacks, mean
 from raypref.evaluation.claims.statistics import LEVEL, Estimate, Verdict, estimate, holm, smallest, verdict
 from raypref.evaluation.drawings import Missing
-from raypref.evaluation.runs import WORK, FinishedRun, Policy, Seeds, alike, by_seed, each, fullest, method_keys
+from raypref.evaluation.runs import (
+    ANSWERS,
+    WORK,
+    FinishedRun,
+    Policy,
+    Seeds,
+    alike,
+    by_seed,
+    each,
+    fullest,
+    method_keys,
+)
 
 FEWEST = 3
 """Seeds without which nothing is judged."""
+CHOOSING = 100
+"""The first seed of those on which settings are chosen; no claim is judged on them."""
 MAKE = "python -m raypref.results"
 """The command that makes the runs of a space and keeps them, with `--make`."""
+TASK = (*WORK, *(f"rlhf.{name}" for name in ANSWERS))
+"""Prefixes of keys that make the task."""
 
 Point = Mapping[str, Any]
 
@@ -68,7 +82,7 @@ def _measured(claim: Claim, runs: Sequence[FinishedRun]) -> Judged:
     """A claim with its numbers, before any verdict but `not testable here`."""
     if claim.statistic is None:
         return Judged(claim, verdict="not testable here")
-    of = [run for run in runs if isinstance(run, Policy) == claim.policies]
+    of = [run for run in runs if isinstance(run, Policy) == claim.policies and run.seed < CHOOSING]
     chosen, command = choose(claim, of), f"{MAKE} {claim.space} --make"
     if gone := [role for role in claim.runs if not chosen[role]]:
         words = ", ".join(f"{role}{_elsewhere(claim, role, chosen, of)}" for role in gone)
@@ -92,12 +106,12 @@ def _measured(claim: Claim, runs: Sequence[FinishedRun]) -> Judged:
 def _elsewhere(claim: Claim, role: str, chosen: Mapping[str, Seeds], runs: Iterable[FinishedRun]) -> str:
     """What the runs of that name have otherwise than those that were chosen, in brackets; '' where there are none."""
     there = max((run for run in runs if run.fits(claim.runs[role])), key=lambda run: run.started, default=None)
-    beside = next((run for seeds in chosen.values() for run in seeds.values()), None)
-    if there is None or beside is None:
+    if there is None:
         return ""
-    a, b = task(there, claim), task(beside, claim)
-    differ = [key for key in {**a, **b} if a.get(key) != b.get(key)] or ["client steps"]
-    return f" (there are some, of other {', '.join(differ)})"
+    if not affordable(there, claim.runs[role], claim):
+        return f" (there are some, of {steps(there):,} client steps)"
+    a, b = (task(run, claim) for run in (there, next(iter(each(chosen.values())))))
+    return f" (there are some, of other {', '.join(key for key in {**a, **b} if a.get(key) != b.get(key))})"
 
 
 def common(chosen: Mapping[str, Seeds]) -> list[int]:
@@ -114,24 +128,24 @@ def varied(claim: Claim) -> set[str]:
 
 def choose(claim: Claim, runs: Iterable[FinishedRun]) -> dict[str, Seeds]:
     """What the claim calls its runs -> these by seed, all of one family; an empty mapping: no such run."""
-    fitting = [run for run in runs if any(map(run.fits, claim.runs.values()))]
-    tasks = alike(fitting, lambda run: json.dumps(task(run, claim), sort_keys=True))
-    families = [family for of in tasks for family in _families(claim, of)]
+    fitting = [run for run in runs if any(run.fits(p) and affordable(run, p, claim) for p in claim.runs.values())]
+    methods, axes = _methods(claim), varied(claim)
+    families = [
+        {role: seeds for points in methods for role, seeds in _variant(of, points, axes).items()}
+        for of in alike(fitting, lambda run: json.dumps(task(run, claim), sort_keys=True))
+    ]
 
-    def rank(family: Mapping[str, Seeds]) -> tuple[int, ...]:
-        runs = each(family.values())
-        filled = sum(map(bool, family.values()))
-        return filled, len(common(family)), max(map(steps, runs)), max(run.started for run in runs)
+    def rank(family: Mapping[str, Seeds]) -> tuple[int, int, int]:
+        return sum(map(bool, family.values())), len(common(family)), max(run.started for run in each(family.values()))
 
     return max(families, key=rank, default={role: {} for role in claim.runs})
 
 
-def _families(claim: Claim, runs: Sequence[FinishedRun]) -> Iterator[dict[str, Seeds]]:
-    """Of runs of one task, those of each budget: of every method the variant that fills most."""
-    equal_steps, axes = claim.budget == "client steps", varied(claim)
-    for budget in sorted({steps(run) for run in runs if equal_steps} - {0}) or [0]:
-        of = [run for run in runs if not equal_steps or not steps(run) or budget / 2 < steps(run) <= budget]
-        yield {role: seeds for points in _methods(claim) for role, seeds in _variant(of, points, axes).items()}
+def affordable(run: FinishedRun, point: Point, claim: Claim) -> bool:
+    """Whether its client steps are within the claim's budget, where neither that nor the point is about rounds."""
+    if not isinstance(claim.budget, int) or "federation.rounds" in point:
+        return True
+    return not steps(run) or claim.budget / 2 < steps(run) <= claim.budget
 
 
 def _variant(runs: Sequence[FinishedRun], points: Mapping[str, Point], axes: set[str]) -> dict[str, Seeds]:
@@ -161,4 +175,4 @@ def steps(run: FinishedRun) -> int:
 def task(run: FinishedRun, claim: Claim) -> dict[str, Any]:
     """What must agree whatever the method; R only where the claim says so."""
     left = varied(claim) | ({"federation.rounds"} if claim.budget != "rounds" else set())
-    return {key: value for key, value in run.computed.items() if key.startswith(WORK) and key not in left}
+    return {key: value for key, value in run.computed.items() if key.startswith(TASK) and key not in left}

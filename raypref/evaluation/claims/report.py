@@ -103,11 +103,10 @@ def full(of: Judged) -> str:
     lines.append(
         f"claimed: {claim.direction} {number(claim.null, claim)}; no effect: the interval within {within} of it"
     )
-    kind = "policies" if claim.policies else "runs"
     points = [*claim.runs.values()]
     alike = points[0].items() if len(points) > 1 else ()
     shared = {key: value for key, value in alike if all(point.get(key) == value for point in points)}
-    lines.append(f"{kind}, of one task and equal {claim.budget} but for what is said: {_words(shared)}".rstrip(": "))
+    lines.append(f"{'policies' if claim.policies else 'runs'} of one task, {_budget(claim)}: {_words(shared)}")
     lines += [f"  {describe(used)}" for used in [each(of.runs.values())] if used]
     for role, point in claim.runs.items():
         lines.append(f"  {role}: {_words({key: value for key, value in point.items() if key not in shared})}")
@@ -124,6 +123,14 @@ def full(of: Judged) -> str:
         lines.append(f"smallest effect that would have been shown: {number(of.smallest, claim)} {statistic.unit}")
         lines.append(f"verdict: {of.verdict}")
     return "\n".join(lines)
+
+
+def _budget(claim: Claim) -> str:
+    return (
+        "equal rounds"
+        if claim.budget == "rounds"
+        else f"at most {claim.budget:,} client steps where no rounds are said"
+    )
 
 
 def _words(point: Mapping[str, Any]) -> str:

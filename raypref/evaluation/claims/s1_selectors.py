@@ -44,7 +44,7 @@ MODULES = cost(
     "times",
     lambda result: result["parameters"]["latent"] / result["parameters"]["adapter"],
 )
-SENT = cost("100 ln(bytes up)", "%", lambda result: 100 * log(result["bytes_up"]))
+SENT = cost("100 ln(bytes up a round)", "%", lambda result: 100 * log(result["bytes_up"] / result["rounds"]))
 """Small differences of it are differences in percent."""
 AWAY = EVEN | {"federation.unseen": 5}
 NAMES = {"FedVPA-GP": "fedvpa_gp", "FedVPL": "fedvpl"}
@@ -109,6 +109,7 @@ CLAIMS = [
             {name: variational(NAMES[name]) for name in NAMES},
         ),
         minus(accuracy(0), "FedVPA-GP", "FedVPL"),
+        budget="rounds",
         space=PEOPLE,
     ),
     claim(

@@ -171,7 +171,6 @@ CLAIMS = [
             "FedGD uneven": UNEVEN | FEDGD,
         },
         minus(accuracy(FIRST), "FL even", "FL uneven") - minus(accuracy(FIRST), "FedGD even", "FedGD uneven"),
-        budget="as said",
         space=HALVES,
     ),
     claim(
@@ -181,7 +180,6 @@ CLAIMS = [
         "acc^10 90.55 (R) against 61.75 (R/2)",
         {"FL": UNEVEN | selector("fedavg", R), "FL at R/2": UNEVEN | selector("fedavg", HALF)},
         minus(accuracy(FIRST), "FL", "FL at R/2"),
-        budget="as said",
         space=HALVES,
     ),
     claim(
@@ -191,7 +189,6 @@ CLAIMS = [
         "acc^10 92.35 against 61.75",
         {"FedGD": UNEVEN | FEDGD, "FL at R/2": UNEVEN | selector("fedavg", HALF)},
         minus(accuracy(FIRST), "FedGD", "FL at R/2"),
-        budget="as said",
         space=HALVES,
     ),
     claim(
