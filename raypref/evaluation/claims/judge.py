@@ -35,8 +35,6 @@ FEWEST = 3
 """Seeds without which nothing is judged."""
 CHOOSING = 100
 """The first seed of those on which settings are chosen; no claim is judged on them."""
-MAKE = "python -m raypref.results"
-"""The command that makes the runs of a space and keeps them, with `--make`."""
 TASK = (*WORK, *(f"rlhf.{name}" for name in ANSWERS))
 """Prefixes of keys that make the task."""
 
@@ -83,7 +81,8 @@ def _measured(claim: Claim, runs: Sequence[FinishedRun]) -> Judged:
     if claim.statistic is None:
         return Judged(claim, verdict="not testable here")
     of = [run for run in runs if isinstance(run, Policy) == claim.policies and run.seed < CHOOSING]
-    chosen, command = choose(claim, of), f"{MAKE} {claim.space} --make"
+    chosen = choose(claim, of)
+    command = f"python -m raypref.{f'rlhf {claim.space}' if claim.policies else f'results {claim.space} --make'}"
     if gone := [role for role in claim.runs if not chosen[role]]:
         words = ", ".join(f"{role}{_elsewhere(claim, role, chosen, of)}" for role in gone)
         return Judged(claim, chosen, (Missing(f"{'policies' if claim.policies else 'runs'} of {words}", command),))

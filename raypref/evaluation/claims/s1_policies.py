@@ -95,7 +95,7 @@ CLAIMS = [
     win(
         "policy-ahead-with-100",
         "S1 5.2, Table 1",
-        "The same with 100 clients.",
+        "With 100 clients FedVPA-GP's policy is ahead of the best of the others.",
         "55.18 and 82.31; FedVPL 53.05 and 77.34 (Qwen2)",
         runs(*METHODS, sizes=[50, 50]),
         lead(MEAN, "FedVPA-GP", [m for m in METHODS if m != "FedVPA-GP"]),

@@ -115,7 +115,7 @@ CLAIMS = [
     claim(
         "imbalance-keeps-direction",
         "S2 3.2, Table 2",
-        "Still a step moves more than nine of ten of these wrong pairs the right way.",
+        "Also with groups of unequal size a step moves more than nine of ten of FL's wrong pairs the right way.",
         "H+_W 96.74",
         {"FL": UNEVEN | FL},
         of(headroom("W"), "FL"),
@@ -135,7 +135,7 @@ CLAIMS = [
     claim(
         "debiasing-uncommits",
         "S2 3.2, Table 2",
-        "It keeps FL near the boundary: less sure of what it has wrong.",
+        "Drawing clients evenly from the true groups keeps FL near the boundary: less sure of what it has wrong.",
         "m0_W -3.65 against -27.02",
         DEBIASED,
         minus(WRONG, "FL_target", "FL"),
@@ -144,7 +144,7 @@ CLAIMS = [
     claim(
         "debiasing-corrects",
         "S2 3.2, Table 2",
-        "With it ten steps put more of the wrong pairs right.",
+        "Drawing clients evenly from the true groups lets ten steps put more of FL's wrong pairs right.",
         "P^10_W 90.62 against 2.09",
         DEBIASED,
         minus(retained("W", FIRST), "FL_target", "FL"),

@@ -97,7 +97,7 @@ CLAIMS = [
     Claim(
         "anew-is-better-uneven",
         "S2 C.3, Table 7",
-        "The same with groups of unequal size.",
+        "After ten steps FedGD whose phase 2 starts anew is ahead of one that continues phase 1's, unequal groups.",
         "acc^10 92.35 against 91.00",
         start(UNEVEN),
         minus(accuracy(FIRST), "anew", "continued"),
@@ -106,7 +106,7 @@ CLAIMS = [
     Claim(
         "continuing-costs-more-even",
         "S2 C.3, Table 7",
-        "Continuing costs more where groups are balanced.",
+        "To continue phase 1's model in phase 2 costs FedGD more where groups are balanced.",
         "6.60 against 1.35",
         {
             f"{run}, {name}": point
@@ -130,7 +130,7 @@ CLAIMS = [
     Claim(
         "small-steps-do-not",
         "S2 C.2, Fig. 5",
-        "At a tenth of the learning rate they help FL less.",
+        "At a tenth of the learning rate more local steps of a round help FL less.",
         "drawn only",
         {r: p for tau in (1, 30) for rate in (1e-3, 1e-4) for r, p in local_steps(tau, rate).items()},
         GROWS - minus(accuracy(FIRST), "τ=30 at 0.0001", "τ=1 at 0.0001"),
