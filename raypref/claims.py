@@ -64,9 +64,7 @@ def command(argv: list[str]) -> int:
         for line in (report.NOTE, *report.left_out(judged), *report.wanting(judged), report.counts(judged)):
             console.say(line)
         chosen_by = sum(run.seed >= CHOOSING for run in runs)
-        away = f" ({chosen_by} of seeds from {CHOOSING} on, where settings are chosen, count for nothing)" * bool(
-            chosen_by
-        )
+        away = f", but {chosen_by} of seeds from {CHOOSING} on, where settings are chosen" * bool(chosen_by)
         console.say(f"by {len(runs)} runs in {folder}{away}; python -m raypref.claims NAME shows one in full")
     if out:
         output_folder(out)
