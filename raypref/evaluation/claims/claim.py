@@ -139,10 +139,10 @@ class Claim:
     """Where the claim says that the statistic is, seen from the null."""
     null: float = 0.0
     """What the statistic is compared with."""
-    budget: int | Literal["rounds"] = 3000
-    """The most client steps that a run may have taken, of which it may have left up to half, for where a method is
-    stopped is tuned (Local, which has none, goes with any); a run whose rounds the claim names has these. `rounds`:
-    equal R instead."""
+    budget: int | Literal["rounds"] = 600
+    """The most client steps that a run may have taken for each client of its cohort (R · τ of FL; 3,000 in all with
+    five a round), of which it may have left up to half, for where a method is stopped is tuned. Local, which has none,
+    goes with any, and a run whose rounds the claim names has these. `rounds`: equal R instead."""
     space: str = ""
     """The search space that makes the runs."""
     policies: bool = False

@@ -127,10 +127,9 @@ def varied(claim: Claim) -> set[str]:
 
 def choose(claim: Claim, runs: Iterable[FinishedRun]) -> dict[str, Seeds]:
     """What the claim calls its runs -> these by seed, all of one family; an empty mapping: no such run."""
-    fitting = [run for run in runs if any(run.fits(p) and affordable(run, p, claim) for p in claim.runs.values())]
-    methods, axes = _methods(claim), varied(claim)
+    fitting = [run for run in runs if any(suits(run, point, claim) for point in claim.runs.values())]
     families = [
-        {role: seeds for points in methods for role, seeds in _variant(of, points, axes).items()}
+        {role: seeds for points in _methods(claim) for role, seeds in _variant(of, points, claim).items()}
         for of in alike(fitting, lambda run: json.dumps(task(run, claim), sort_keys=True))
     ]
 
@@ -140,22 +139,26 @@ def choose(claim: Claim, runs: Iterable[FinishedRun]) -> dict[str, Seeds]:
     return max(families, key=rank, default={role: {} for role in claim.runs})
 
 
+def suits(run: FinishedRun, point: Point, claim: Claim) -> bool:
+    """Whether it has these values, and its client steps are within the claim's budget."""
+    return run.fits(point) and affordable(run, point, claim)
+
+
 def affordable(run: FinishedRun, point: Point, claim: Claim) -> bool:
-    """Whether its client steps are within the claim's budget, where neither that nor the point is about rounds."""
     if not isinstance(claim.budget, int) or "federation.rounds" in point:
         return True
-    return not steps(run) or claim.budget / 2 < steps(run) <= claim.budget
+    most = claim.budget * run.config["federation.cohort"]
+    return not steps(run) or most / 2 < steps(run) <= most
 
 
-def _variant(runs: Sequence[FinishedRun], points: Mapping[str, Point], axes: set[str]) -> dict[str, Seeds]:
-    """Runs of one method that agree in all but the seed and what is varied."""
-
-    def point(run: FinishedRun) -> tuple[Any, ...]:
-        return (run.seed, *(role for role, values in points.items() if run.fits(values)))
-
-    members = [run for run in runs if any(map(run.fits, points.values()))]
-    best = fullest(alike(members, lambda run: run.identity({*axes, "seed"})), point)
-    return {role: by_seed(filter(lambda run: run.fits(values), best)) for role, values in points.items()}
+def _variant(runs: Sequence[FinishedRun], points: Mapping[str, Point], claim: Claim) -> dict[str, Seeds]:
+    """Runs of one method that agree in all but the seed and what the claim names of some of them."""
+    of = {role: [run for run in runs if suits(run, point, claim)] for role, point in points.items()}
+    named = {key for p in points.values() for key in p if any(q.get(key) != p[key] for q in points.values())}
+    members = {run.id: run for suiting in of.values() for run in suiting}
+    roles = {id: tuple(role for role in of if members[id] in of[role]) for id in members}
+    best = fullest(alike(members.values(), lambda r: r.identity({*named, "seed"})), lambda r: (r.seed, roles[r.id]))
+    return {role: by_seed(run for run in best if role in roles[run.id]) for role in points}
 
 
 def _methods(claim: Claim) -> list[dict[str, Point]]:

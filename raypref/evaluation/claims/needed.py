@@ -6,10 +6,8 @@ from typing import Any
 
 Point = dict[str, Any]
 
-R = 60
-"""S2's 400 rounds; the main table's budget, in which a method may be stopped earlier."""
-HALF = R // 2
-"""S2's section 3 (200 rounds), and what FedGD's model gets."""
+HALF = 30
+"""Rounds of S2's section 3, where it has 200, and of FedGD's model; the main table's budget is twice that."""
 FIRST, LAST = 10, 40
 """Local steps: S2's acc^10, and the last mark here in the place of its acc^80."""
 

@@ -126,11 +126,7 @@ def full(of: Judged) -> str:
 
 
 def _budget(claim: Claim) -> str:
-    return (
-        "equal rounds"
-        if claim.budget == "rounds"
-        else f"at most {claim.budget:,} client steps where no rounds are said"
-    )
+    return "equal rounds" if claim.budget == "rounds" else f"at most {claim.budget} steps for each client of a cohort"
 
 
 def _words(point: Mapping[str, Any]) -> str:
