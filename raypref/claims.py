@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,7 +52,7 @@ def command(argv: list[str]) -> int:
     if out:
         check_makeable(out)
     folder = (options.results or working_folder() / "results").expanduser().absolute()
-    runs = load(folder)
+    runs = load(folder, {space for claim in every for space in claim.space.split()})
     judged = judge(every, runs)  # all of them, also where one is shown, for Holm counts those of its paper
     if options.names:
         shown = [of for name in options.names for of in judged if of.claim.name == name]
@@ -87,12 +87,12 @@ def named(names: Sequence[str], every: Sequence[Claim]) -> Sequence[Claim]:
     return [known[name] for name in names] or every
 
 
-def load(folder: Path) -> list[FinishedRun]:
-    """The kept runs of a folder; says how many others are there, of another version of the results."""
+def load(folder: Path, spaces: Collection[str]) -> list[FinishedRun]:
+    """The kept runs of these spaces; says how many others are there, of another version of the results."""
     from raypref.storage import kept
 
-    runs = kept.read_all(folder)
-    if others := len(list(folder.rglob("*.parquet"))) - len(runs):
+    runs = [run for space in sorted(spaces) for run in kept.read_all(folder / space)]
+    if others := sum(len(list((folder / space).glob("*.parquet"))) for space in spaces) - len(runs):
         console.warn(f"{others} of the kept results are of another version and count for nothing")
     return runs
 

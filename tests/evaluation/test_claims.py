@@ -149,7 +149,7 @@ def run(point: dict[str, Any], i: int, policy: bool = False, **more: Any) -> Fin
         "bytes_up": 1000 * (1 + i),
         "key": config.key,
     }
-    id, started = f"results/{config.algorithm}-{config.seed}-{i}", 0
+    id, started = f"graded_main/{config.algorithm}-{config.seed}-{i}", 0
     if policy:
         rates = (60 + 2 * i * i, 50 + i)
         sections = [
@@ -294,7 +294,7 @@ def seeds(algorithm: str, points: float, number: int = 4, **more: Any) -> list[F
     return [
         finished(
             [[0.5, 0.5 + points / 100 + 0.001 * s * (algorithm == "fedgd")]] * 4,
-            f"{algorithm}{s}{more}",
+            f"graded_main/{algorithm}{s}{more}",
             seed=s,
             **setting,
         )
@@ -317,11 +317,21 @@ def test_a_claim_by_its_runs() -> None:
 
 def test_no_claim_is_judged_on_the_seeds_on_which_settings_are_chosen() -> None:
     runs = [
-        finished([[0.5, x]] * 4, seed=seed, **{"data.source": "graded", "algorithm": algorithm})
+        finished(
+            [[0.5, x]] * 4,
+            f"graded_main/{algorithm}{seed}",
+            seed=seed,
+            **{"data.source": "graded", "algorithm": algorithm},
+        )
         for seed in (100, 101, 102)
         for algorithm, x in (("fedgd", 0.6), ("fedavg", 0.5))
     ]
     assert judged(runs).missing[0].what == "runs of FedGD, FL"
+
+
+def test_runs_of_other_spaces_do_not_count() -> None:
+    fl = [FinishedRun(r.id.replace("graded_main", "graded"), 0, r.config, r.result) for r in seeds("fedavg", 5)]
+    assert judged(seeds("fedgd", 10), fl).missing[0].what == "runs of FL"
 
 
 def test_seeds_that_one_of_the_runs_lacks_are_not_used() -> None:
@@ -427,13 +437,13 @@ def taken(config: RunConfig) -> int:
 def planned() -> list[FinishedRun]:
     """Three seeds of all runs that the claims' spaces make, as if they had run."""
     trials = {}
-    for name in dict.fromkeys(claim.space for claim in TESTED if not claim.policies):
+    for name in dict.fromkeys(name for claim in TESTED if not claim.policies for name in claim.space.split()):
         space = load_space(name)
-        trials |= {config.key: config for config in space.trials(space.configured()) if config.seed < 3}
+        trials |= {f"{name}/{c.key}": c for c in space.trials(space.configured()) if c.seed < 3}
     result = finished([[0.5] * 3] * 4).result
     return [
-        FinishedRun(key, 0, flatten(to_dict(config)), {**result, "client_steps": taken(config)})
-        for key, config in trials.items()
+        FinishedRun(id, 0, flatten(to_dict(config)), {**result, "client_steps": taken(config)})
+        for id, config in trials.items()
     ]
 
 
@@ -441,7 +451,7 @@ def planned() -> list[FinishedRun]:
 @pytest.mark.parametrize("claim", [c for c in TESTED if not c.policies], ids=lambda claim: claim.name)
 def test_spaces_make_what_a_claim_needs(claim: Claim, planned: list[FinishedRun]) -> None:
     """All its runs, alike in all that must be."""
-    chosen = choose(claim, planned)
+    chosen = choose(claim, [run for run in planned if run.id.split("/")[0] in claim.space.split()])
     assert {role: sorted(seeds) for role, seeds in chosen.items()} == {role: [0, 1, 2] for role in claim.runs}
 
 

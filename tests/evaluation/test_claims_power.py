@@ -107,7 +107,7 @@ def test_a_claim_is_judged_by_these_very_numbers(differences: Callable[[float], 
     """From finished runs to the verdict: what is simulated above is what `judge` does."""
     drawn = invented(12.0, DRAWS)[0]
     runs = [
-        finished([[0.0, float(x)] for x in drawn[seed, i]], id=f"{role}{seed}", seed=seed, **point)
+        finished([[0.0, float(x)] for x in drawn[seed, i]], id=f"graded/{role}{seed}", seed=seed, **point)
         for i, (role, point) in enumerate(CLAIM.runs.items())
         for seed in range(SEEDS)
     ]

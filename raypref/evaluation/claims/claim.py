@@ -144,7 +144,7 @@ class Claim:
     five a round), of which it may have left up to half, for where a method is stopped is tuned. Local, which has none,
     goes with any, and a run whose rounds the claim names has these. `rounds`: equal R instead."""
     space: str = ""
-    """The search space that makes the runs."""
+    """The search spaces that make the runs, with blanks between them; kept runs of others do not count."""
     policies: bool = False
     """Whether its runs are policies (S1's stage 2) and not selectors."""
     untestable: str = ""

@@ -1,9 +1,10 @@
 """Which runs a claim is judged by, and what they say of it; Holm's adjustment is within each paper.
 
-Runs that are compared have the same task: data, base, cohort, steps of a round, batch, seeds, and of policies how they
-are asked; and the budget that the claim says. A method's own parameters, its learning rate among them, may differ
-between methods; runs of one method agree in all that the claim does not vary. Of several such families the one that
-fills most of the claim counts, then the one of most seeds, then the newest.
+Runs are those that are kept under the claim's spaces. Those that are compared have the same task: data, base, cohort,
+steps of a round, batch, seeds, and of policies how they are asked; and the budget that the claim says. A method's own
+parameters, its learning rate among them, may differ between methods; runs of one method agree in all that the claim
+does not vary. Of several such families the one that fills most of the claim counts, then the one of most seeds, then
+the newest.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -80,7 +82,7 @@ def _measured(claim: Claim, runs: Sequence[FinishedRun]) -> Judged:
     """A claim with its numbers, before any verdict but `not testable here`."""
     if claim.statistic is None:
         return Judged(claim, verdict="not testable here")
-    of = [run for run in runs if isinstance(run, Policy) == claim.policies and run.seed < CHOOSING]
+    of = [run for run in runs if run.seed < CHOOSING and _is_of(run, claim)]
     chosen = choose(claim, of)
     command = f"python -m raypref.{f'rlhf {claim.space}' if claim.policies else f'results {claim.space} --make'}"
     if gone := [role for role in claim.runs if not chosen[role]]:
@@ -100,6 +102,13 @@ def _measured(claim: Claim, runs: Sequence[FinishedRun]) -> Judged:
         what = "; ".join(dict.fromkeys(left.values())) or f"all its runs have {len(values)} seeds of {FEWEST} at least"
         return Judged(claim, chosen, (Missing(what, command),), values, left)
     return Judged(claim, chosen, (), values, left, estimate([*values.values()], claim.null))
+
+
+def _is_of(run: FinishedRun, claim: Claim) -> bool:
+    """Whether it is a policy, or kept under one of the spaces, where the claim is about such."""
+    if isinstance(run, Policy) or claim.policies:
+        return isinstance(run, Policy) and claim.policies
+    return PurePath(run.id).parent.name in claim.space.split()
 
 
 def _elsewhere(claim: Claim, role: str, chosen: Mapping[str, Seeds], runs: Iterable[FinishedRun]) -> str:

@@ -49,7 +49,7 @@ ETA: Point = {"diagnostics.eta": 1e-3}
 """Diagnostics are compared at one step size, whatever learning rate a method has."""
 FEDDPO: Point = {"algorithm": "feddpo", "objective": "dpo"}
 
-MAIN, HALVES, NUMBERS, DIAGNOSED = "graded_main", "graded_half", "graded_K", "graded_diagnostics"
+MAIN, HALVES, NUMBERS, DIAGNOSED = "graded_main", "graded_half graded_main", "graded_K", "graded_diagnostics"
 STARTS, STEPS, ABLATION, UNSEEN = "graded_phase2", "graded_steps", "graded_ablation", "graded_unseen"
 COUNTS, RATIOS, PEOPLE = "graded_counts", "graded_ratios", "graded_people"
 """Search spaces."""
