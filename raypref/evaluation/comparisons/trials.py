@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -28,14 +29,13 @@ def tried(runs: Sequence[FinishedRun], fold: Fold) -> Item:
     Of runs on the same data those of the most trials. Best: the highest mean over seeds of its method and form."""
     kept = fullest(alike(runs, _task), lambda run: run.identity(("seed",)))
     rows = [Row(name, {"all": by_seed(of)}) for name, of in by_label(kept, _settings).items()]
-    if len(rows) < 2:
-        return Item(missing=[Missing("several trials of one method", SWEEP + "graded_tuning")])
-    means = {row.label: np.mean([validated(run) for run in row.runs["all"].values()]) for row in rows}
     names = {row.label: label(next(iter(row.runs["all"].values())).config) for row in rows}
-    best = {
-        max((other for other in names if names[other] == name), key=lambda other: means[other])
-        for name in names.values()
-    }
+    several = {name for name, trials in Counter(names.values()).items() if trials > 1}
+    if len(several) < 2:
+        return Item(missing=[Missing("several trials of two methods", SWEEP + "graded_tuning")])
+    rows = [row for row in rows if names[row.label] in several]
+    means = {row.label: np.mean([validated(run) for run in row.runs["all"].values()]) for row in rows}
+    best = {max((row for row in means if names[row] == name), key=means.__getitem__) for name in several}
     chosen = {run.id for row in rows if row.label in best for run in row.runs["all"].values()}
     last = max(max(run.result["marks"]) for run in kept)
     measures = [
