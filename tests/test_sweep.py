@@ -287,6 +287,7 @@ def test_interrupted_thrice_resumed_and_given_seeds(words, tiny_base, tmp_path):
     whole = experiment.run(config, tmp_path / "whole", adapters=False)
     found = json.loads((folder / f"fedgd-seed0-{config.key}" / "result.json").read_text())
     assert found["test"] == whole["test"] and found["assignment"] == whole["assignment"]
+    assert found["config"]["clients"]["backend"] == "local"  # within the trial's own process
 
 
 @pytest.mark.slow

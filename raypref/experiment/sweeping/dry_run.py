@@ -12,7 +12,7 @@ from raypref.clients import actors
 from raypref.config import registry
 from raypref.config.spaces import usable_gib
 from raypref.experiment import forecast, memory
-from raypref.experiment.sweeping.trials import Trial, prepared
+from raypref.experiment.sweeping.trials import Trial, in_one_process, prepared
 from raypref.tools import console
 
 
@@ -66,8 +66,11 @@ def dry_run(trials: Sequence[Trial], card: str = "") -> int:
         return 0
     process, actor = costs.process / 1e9, costs.actor / 1e9
     trial_size = 2 * process + max(client_actors) * actor
+    parts = f"{process:.2f} GB a server and as much for the trial's function"
+    if all(in_one_process(trial.config, len(bundles)) for trial, bundles in zip(missing, requests, strict=True)):
+        trial_size, parts = actor, "which is the server's and the trial's process, too"
     console.say(
-        f"memory: {actor:.2f} GB a client actor, {process:.2f} GB a server and as much for the trial's function; so "
+        f"memory: {actor:.2f} GB a client actor, {parts}; so "
         f"{trial_size:.1f} GB a trial, {max(fitting, 1) * trial_size:.1f} GB for {max(fitting, 1)} at a time"
     )
     minutes = [run.seconds / 60 for run in runs]

@@ -17,10 +17,10 @@ from ray import tune
 from ray.util import get_current_placement_group, placement_group_table
 
 from raypref.clients import actors
-from raypref.config import UserError
+from raypref.config import UserError, override
 from raypref.evaluation.ranking import last
 from raypref.experiment.sweeping.tracked import check_tracker
-from raypref.experiment.sweeping.trials import Search, Trial, prepared
+from raypref.experiment.sweeping.trials import Search, Trial, in_one_process, prepared
 from raypref.experiment.sweeping.tuning import asha, proposals
 from raypref.experiment.tracked import Tracker, tracked
 from raypref.tools import checkpoint, console
@@ -114,7 +114,8 @@ def execute(search: Search, left: int, wanted: Mapping[str, Bundles], to: Tracke
         results = tune.Tuner(
             tune.with_resources(
                 tune.with_parameters(run_trial, search=search, to=to),
-                # The empty bundle is the Tune function's own: it waits, while server and clients fill the others.
+                # The empty bundle is the Tune function's own: it waits, while server and clients fill the others, or
+                # does their work on the first one's node.
                 lambda point: tune.PlacementGroupFactory([{}, *wanted.get(point["trial"], of_any)]),
             ),
             param_space={} if search.base else {"trial": tune.grid_search(missing)},
@@ -162,8 +163,10 @@ def run_trial(point: Mapping[str, str], search: Search, to: Tracker | None) -> N
     result and of the readings before it, or what was raised."""
     trial, reports = search.trial(point["trial"]), search.reports
     checkpoint.clear(trial.folder)  # of a process of this trial that was lost
-    nodes = placement_group_table(get_current_placement_group())["bundles_to_node_id"]
-    tags = {"raypref.nodes": " ".join(nodes[bundle] for bundle in sorted(nodes))}
+    where = placement_group_table(get_current_placement_group())["bundles_to_node_id"]
+    nodes, config = [where[bundle] for bundle in sorted(where)], trial.config
+    if len(set(nodes)) == 1 and in_one_process(config, len(nodes)):
+        config = override(config, {"clients.backend": "local"})
 
     def heard(read: Mapping[str, Any]) -> None:
         try:
@@ -173,8 +176,8 @@ def run_trial(point: Mapping[str, str], search: Search, to: Tracker | None) -> N
 
     try:
         result = tracked(
-            trial.config, trial.folder, to, adapters=search.options.adapters, label=trial.label, tags=tags,
-            reports=reports, heard=heard if reports else None,
+            config, trial.folder, to, adapters=search.options.adapters, label=trial.label,
+            tags={"raypref.nodes": " ".join(nodes)}, reports=reports, heard=heard if reports else None,
         )  # fmt: skip
     except Stopped:
         raise SystemExit(0) from None

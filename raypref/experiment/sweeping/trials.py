@@ -161,3 +161,12 @@ def prepared(trials: Sequence[Trial]) -> Iterator[tuple[Trial, Inputs]]:
         yield first, inputs
         for trial in others:
             yield trial, experiment.prepare_like(inputs, trial.config)
+
+
+def in_one_process(config: RunConfig, places: int) -> bool:
+    """Whether a trial's process does its server's and its client actor's work as well; places: of both kinds together.
+
+    A process takes seconds to read its libraries, and the trial's own goes from trial to trial. With one client actor
+    the three only wait for one another. A GPU's memory is better left to a process that ends.
+    """
+    return places == 2 and not config.clients.gpus_per_actor
