@@ -66,7 +66,7 @@ def test_every_flag_in_the_pages_is_one_of_some_command() -> None:
         known |= flags(f"raypref.{module}")
     for part in COMMANDS:
         known |= flags("raypref.data", part)
-    for part in ("speed", "rounds", "prepare", "gpu"):
+    for part in ("speed", "rounds", "prepare", "gpu", "sweeps"):
         benchmark = importlib.import_module(f"benchmarks.{part}")
         known |= {f"--{flag}" for flag in cli.flags(benchmark.Options)}
     for path in PAGES:

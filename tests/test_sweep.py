@@ -18,8 +18,12 @@ from raypref.clients import actors
 from raypref.config import UserError, override, read_config, to_dict
 from raypref.config.spaces import load_space
 from raypref.experiment import loop as experiment
+from raypref.experiment.sweeping.options import Options
+from raypref.experiment.sweeping.running import reason
+from raypref.experiment.sweeping.tracked import check_tracker
+from raypref.experiment.sweeping.trials import plan
 from raypref.experiment.tracked import Tracker
-from raypref.sweep import Options, check_tracker, command, narrowed, plan, reason
+from raypref.sweep import command, narrowed
 from raypref.tools import checkpoint
 
 
@@ -283,6 +287,7 @@ def test_interrupted_thrice_resumed_and_given_seeds(words, tiny_base, tmp_path):
     whole = experiment.run(config, tmp_path / "whole", adapters=False)
     found = json.loads((folder / f"fedgd-seed0-{config.key}" / "result.json").read_text())
     assert found["test"] == whole["test"] and found["assignment"] == whole["assignment"]
+    assert found["config"]["clients"]["backend"] == "local"  # within the trial's own process
 
 
 @pytest.mark.slow

@@ -9,10 +9,14 @@ import pytest
 from raypref.config import RunConfig, UserError, override, to_dict
 from raypref.config.spaces import Space, load_space
 from raypref.experiment import loop as experiment
+from raypref.experiment.sweeping.ending import conclude
+from raypref.experiment.sweeping.options import Options, check_budget
+from raypref.experiment.sweeping.tracked import mark_stopped, unstop
+from raypref.experiment.sweeping.trials import Search, plan
+from raypref.experiment.sweeping.tuning import Asha, Proposals
 from raypref.experiment.tracked import tracked, tracker
-from raypref.experiment.tuning import Asha, Proposals
 from raypref.storage import fates, tracking
-from raypref.sweep import Options, Search, check_budget, command, conclude, mark_stopped, plan, unstop
+from raypref.sweep import command
 from raypref.tools import checkpoint
 from raypref.tools.errors import Stopped
 

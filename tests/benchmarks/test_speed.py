@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import measuring, plain, prepare, rounds, speed
+from benchmarks import measuring, plain, prepare, rounds, speed, sweeps
 from benchmarks.measuring import Lines, Ratio
 from raypref.clients.pool import InProcess
 from raypref.config import UserError, override, registry
@@ -147,6 +147,27 @@ def test_commands_end_with_a_table(tiny_base, tmp_path):
         cwd=ROOT, env=environment | {"CUDA_VISIBLE_DEVICES": ""}, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert skipped.returncode == 0 and skipped.stdout.startswith("skipped: there is no GPU"), skipped.stderr
+
+
+def test_trials_that_differ_in_a_bit_are_not_the_same_work():
+    of = {name: [[0.5, 0.25]] for name in ("validation", "test", "client_steps", "bytes_up", "bytes_down")}
+    assert sweeps.same({0: of, 1: of}, {1: dict(of), 0: dict(of)})
+    assert not sweeps.same({0: of}, {0: of | {"test": [[0.5, 0.25000000000000006]]}})
+    assert not sweeps.same({0: of, 1: of}, {0: of})
+
+
+@pytest.mark.slow
+def test_a_sweep_is_measured_against_the_same_runs(tiny_base, tmp_path):
+    words = ["--trials", "2", "--rounds", "2", "--runs", "1", "--base", str(tiny_base), "--out", str(tmp_path)]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("MLFLOW", "RAY_"))}
+    done = subprocess.run(
+        [sys.executable, "benchmarks/sweeps.py", *words],
+        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0 and "| 2 | one after another |" in done.stdout, done.stdout + done.stderr
+    by_sweep, by_runs = (json.loads(line) for line in (tmp_path / "lines.jsonl").read_text().splitlines())
+    assert by_sweep["cpu, trials"] > 0 and "cpu, client actors" not in by_sweep  # trials are their own clients
+    assert by_runs["cpu"] == pytest.approx(by_runs["cpu, command"])
 
 
 @pytest.mark.cluster

@@ -5,6 +5,7 @@ Both begin where an earlier, interrupted command of the same sweep has stopped: 
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from types import SimpleNamespace
@@ -13,7 +14,12 @@ from typing import Any
 from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
-from raypref.config import UserError
+from raypref.config import UserError, override, to_dict
+from raypref.evaluation.ranking import last
+from raypref.experiment import loop as experiment
+from raypref.experiment.sweeping.trials import PROPOSALS, Search, Trial
+from raypref.storage.results import folder_name
+from raypref.tools import checkpoint
 from raypref.tools.rng import stream
 
 ROUND = "round"
@@ -150,3 +156,66 @@ def _distribution(distributions: Any, kind: str, low: float, high: float) -> Any
     if kind == "int":
         return distributions.IntDistribution(int(low), int(high))
     return distributions.FloatDistribution(low, high, log=kind == "loguniform")
+
+
+def asha(search: Search) -> Asha:
+    """Tune's scheduler, which knows the readings of all trials that have ended."""
+
+    def kind(name: str) -> str:
+        config = search.trial(name).config
+        return repr((config.data, config.seed, config.federation.rounds))
+
+    def stop(name: str, read: Mapping[str, Any]) -> None:
+        """Written before the trial hears of it: whatever is killed from here on, it has been stopped."""
+        values = {"round": read["round"], "validation": read[search.metric], "client_steps": read["client_steps"]}
+        checkpoint.write_json(search.folder / name / "stopped.json", values)
+
+    rounds = max(trial.config.federation.rounds for trial in (search.base, *search.trials) if trial)
+    scheduler = Asha(kind, search.metric, search.mode, search.grace, search.options.reduction, rounds, stop)
+    missing = {trial.folder for trial in search.missing}
+    for trial in search.trials:
+        if trial.folder not in missing:
+            readings = checkpoint.read_lines(trial.folder / "reports.jsonl")
+            told = [{"round": r["round"], search.metric: r["metrics"][search.rank]} for r in readings]
+            scheduler.remember(trial.folder.name, told)
+    return scheduler
+
+
+def proposals(search: Search) -> Proposals:
+    """Optuna as Tune is given it: it knows what earlier trials came to, and first has those finished that were begun.
+
+    New trials join the sweep's own list, and its journal before they start.
+    """
+    assert search.base is not None
+    base, folder = search.base.config, search.folder
+    begun = {trial.folder.name: trial for trial in search.missing}
+    journal = checkpoint.read_lines(folder / PROPOSALS)
+    checkpoint.write_lines(folder / PROPOSALS, journal)  # whole again, where a kill has cut its last line
+
+    def make(values: dict[str, Any]) -> str | None:
+        config = override(base, values)
+        name = folder_name(config)
+        if begun.pop(name, None):
+            return name
+        try:
+            experiment.check(config)
+        except UserError:
+            return None
+        if any(trial.folder.name == name for trial in search.trials):
+            return None
+        search.trials.append(Trial(config, folder / name, values))
+        with open(folder / PROPOSALS, "a") as file:
+            file.write(json.dumps({"trial": name, "values": values, "config": to_dict(config)}) + "\n")
+        return name
+
+    done = []
+    for trial in search.trials:
+        if trial.folder.name not in begun:
+            number = trial.stopped.get("validation")
+            if number is None:
+                result = checkpoint.read_json(trial.folder / "result.json")
+                number = last(result, "validation", search.rank)
+            if math.isfinite(number):
+                done.append((trial.settings, number))
+    values = [trial.settings for trial in begun.values()]
+    return Proposals(search.ranges, search.metric, search.mode, base.seed, make, done, values)

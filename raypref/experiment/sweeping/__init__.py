@@ -1,0 +1,1 @@
+"""A sweep: many runs of one search space, through Ray Tune."""
