@@ -46,6 +46,7 @@ class Readers:
         linears = [m.linear if m in places else m for m in modules]
         self.weights, self.biases = [m.weight for m in linears], [m.bias for m in linears]
         self.adapted = [j for j, m in enumerate(modules) if m in places]
+        self.widths = [len(self.weights[j]) for j in self.adapted]
         self.A_at = [places[modules[j]][0] for j in self.adapted]
         self.B_at = [places[modules[j]][1] for j in self.adapted]
 
@@ -73,6 +74,7 @@ class Order:
                     at += part.numel()
             self.places |= {modules[n]: (begins[i], begins[len(names) + i]) for i, n in enumerate(names)}
         self.order, self.scale = torch.cat(parts), torch.cat(scales)
+        self.back = torch.argsort(self.order)
         self.r = len(index[next(f"{name}.lora_A" for name in modules)][0])
         self.readers: dict[tuple[Any, ...], Readers] = {}
 
@@ -111,7 +113,7 @@ class Pass:
         self.model, self.order, self.dropout, self.n = model.model, order, dropout, len(rows)
         self.merges = self.n == 1 and not torch.is_grad_enabled()
         self.scales = order.scales(dropout)
-        self.row = rows.detach()[:, order.order] * self.scales
+        self.row = rows.detach().index_select(1, order.order).mul_(self.scales)
         self.learns = rows.requires_grad and torch.is_grad_enabled()
         self.gradient = torch.zeros_like(self.row) if self.learns else self.row
         self.backs: list[Back] = []
@@ -142,7 +144,7 @@ class Pass:
         gradient = gradient.flatten(0, 2)
         while self.backs:
             gradient = self.backs.pop()(gradient)
-        return torch.empty_like(self.gradient).index_copy_(1, self.order.order, self.gradient.mul_(self.scales))
+        return self.gradient.mul_(self.scales).index_select(1, self.order.back)
 
     def _block(self, block: Any, hidden: Tensor, at: Tensor | None = None) -> tuple[Tensor, Back]:
         """[N * L, H] -> the same; with `at` [N, P], at those positions alone: [N * P, H]."""
@@ -259,7 +261,7 @@ class Pass:
         r, T], or that side comes first, in both directions."""
         n, r, d, weights, adapted = self.n, self.order.r, x.shape[-1], readers.weights, readers.adapted
         if adapted:
-            count, widths = len(adapted) * r, [len(weights[j]) for j in adapted]
+            count, widths = len(adapted) * r, readers.widths
             A = self._part(self.row, readers.A_at[0], count, d)
             B = [self._part(self.row, b, r, width) for b, width in zip(readers.B_at, widths, strict=True)]
         if self.merges and adapted:
