@@ -40,12 +40,11 @@ class Dropout:
 
     def __call__(self, x: Tensor) -> Tensor:
         """x [n * b, L, d] with elements left out at random; what is kept is not scaled up here."""
-        return x * self.kept(x)
+        return x * self.kept(x, torch.bool)
 
-    def kept(self, x: Tensor) -> Tensor:
+    def kept(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         """1 or True where an element of x [n * b, L, d] is kept. The next call draws anew."""
         n, (rows, length, width) = len(self.generators), x.shape
-        dtype = x.dtype if x.device.type == "cpu" else torch.bool  # a CPU is slow to multiply two types
         kept = torch.zeros(n, rows // n, length, width, dtype=dtype, device=x.device)
         for i, (generator, (b, tokens)) in enumerate(zip(self.generators, self.shapes, strict=True)):
             tokens = min(tokens, length)  # fewer where a block is computed at some positions alone

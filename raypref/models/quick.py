@@ -251,10 +251,10 @@ class Pass:
         return (x.view(shape) * cos).addcmul_(swapped, sin).view(-1, width), back
 
     def _kept(self, x: Tensor, readers: Readers) -> Tensor | None:
-        """Dropout's mask of what these modules read."""
+        """Dropout's mask of what these modules read: numbers, as a CPU is slow to multiply two types."""
         if self.dropout is None or not readers.adapted:
             return None
-        return self.dropout.kept(x.view(self.N, -1, x.shape[-1])).view(x.shape)
+        return self.dropout.kept(x.view(self.N, -1, x.shape[-1]), x.dtype).view(x.shape)
 
     def _linears(self, x: Tensor, kept: Tensor | None, readers: Readers) -> tuple[list[Tensor], Callable[..., Any]]:
         """What modules that read the same x make of it. Products with a side of r are quick where tokens come last, [n,
