@@ -40,16 +40,20 @@ class Dropout:
 
     def __call__(self, x: Tensor) -> Tensor:
         """x [n * b, L, d] with elements left out at random; what is kept is not scaled up here."""
+        return x * self.kept(x, torch.bool)
+
+    def kept(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        """1 or True where an element of x [n * b, L, d] is kept. The next call draws anew."""
         n, (rows, length, width) = len(self.generators), x.shape
-        kept = torch.zeros(n, rows // n, length, width, dtype=torch.bool, device=x.device)
+        kept = torch.zeros(n, rows // n, length, width, dtype=dtype, device=x.device)
         for i, (generator, (b, tokens)) in enumerate(zip(self.generators, self.shapes, strict=True)):
             tokens = min(tokens, length)  # fewer where a block is computed at some positions alone
             size = b * tokens * width
             words = torch.empty(-(-size // 4), dtype=torch.int64, device=x.device)
             words.random_(-(1 << 63), None, generator=generator)
             draws = words.view(torch.int16)[:size].view(b, tokens, width)
-            kept[i, :b, :tokens] = draws >= self.dropped - LEVELS // 2
-        return x * kept.view_as(x)
+            torch.ge(draws, self.dropped - LEVELS // 2, out=kept[i, :b, :tokens])
+        return kept.view_as(x)
 
 
 @dataclass(frozen=True)

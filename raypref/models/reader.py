@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from raypref.data.encode import EncodedClient, EncodedFold
+from raypref.data.encode import EncodedClient, EncodedFold, concatenate
 from raypref.models.selector import Selector
 
 
@@ -65,11 +66,16 @@ class Reader:
     @torch.inference_mode()
     def choice_logits(self, rows: Tensor, folds: Sequence[EncodedFold]) -> list[Tensor]:
         """Row i on fold i -> choice logits [2 N_i, 2] float32, in batches of similar length: one row after another, as
-        a row alone takes no more than the frozen base does (`Selector.states`), and nobody's padding."""
-        logits = [torch.empty(2 * fold.pairs, 2) for fold in folds]
-        for row, fold, of_fold in zip(rows.split(1), folds, logits, strict=True):
-            for (part,), ids, lengths, _ in self.passes([fold]):
-                of_fold[part] = self.selector.choice_logits(row, ids, lengths)[0].cpu()
+        a row alone takes no more than the frozen base does (`Selector.states`), and neighbours that are the same row
+        together."""
+        logits: list[Tensor] = []
+        starts = [i for i in range(len(folds)) if i == 0 or not torch.equal(rows[i], rows[i - 1])]
+        for start, end in itertools.pairwise([*starts, len(folds)]):
+            together = concatenate(folds[start:end])
+            of_all = torch.empty(2 * together.pairs, 2)
+            for (part,), ids, lengths, _ in self.passes([together]):
+                of_all[part] = self.selector.choice_logits(rows[start : start + 1], ids, lengths)[0].cpu()
+            logits += of_all.split([2 * fold.pairs for fold in folds[start:end]])
         return logits
 
     def tensor(self, array: np.ndarray) -> Tensor:

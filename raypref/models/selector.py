@@ -19,6 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 from raypref.config import ModelConfig, UserError
 from raypref.data.readers import KINDS, LFS
+from raypref.models import quick
 from raypref.models.block import block_at
 from raypref.models.layout import Layout, lora_layout
 from raypref.models.lora import TOGETHER, Dropout, StackedLoRA, Together, as_bound
@@ -56,6 +57,12 @@ class Selector:
             block.forward = self._forward_of(block)
         sizes = ((name, m.linear.in_features, m.linear.out_features) for name, m in self.modules.items())
         self.layout: Layout = lora_layout(sizes, config.lora_r)
+
+    @functools.cached_property
+    def order(self) -> quick.Order:
+        """Of what passes read of a row."""
+        with torch.inference_mode(False):  # whatever the first pass is for
+            return quick.Order(self.layout, self.modules)
 
     @contextlib.contextmanager
     def bound(self, rows: Tensor, dropout: Dropout | None = None, merge: bool = False) -> Iterator[None]:
@@ -124,6 +131,9 @@ class Selector:
     def states(self, rows: Tensor | None, ids: Tensor, at: Tensor, dropout: Dropout | None = None) -> Tensor:
         """[n, b, L] -> last hidden states [n, b, P, H] at the positions `at` [n, b, P] alone, which is quicker than
         `hidden`; rows None: the frozen base."""
+        if rows is not None and quick.covers(self.model):
+            passed = quick.Pass(self.model, self.order, rows, dropout, self.recompute)
+            return quick.States.apply(rows, passed, ids, at)
         alone = rows is not None and len(rows) == 1 and dropout is None and self.model.dtype == torch.float32
         self.at = at.flatten(0, 1)
         try:  # In half precision a small adapter would be lost in the weights; with gradients it must stay apart.
