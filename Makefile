@@ -22,7 +22,7 @@ demo: $(VENV)/.installed
 	$(BIN)/python -m raypref.run fedgd
 
 test: lint
-	$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadgroup --durations 40 $(ARGS)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
