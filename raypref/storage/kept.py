@@ -65,8 +65,10 @@ def keep(folder: Path, to: Path, command: str, cpu: float | None = None) -> Path
         said["latent"] = {"round": int(latent.rounds[-1]), "prototypes": _short(latent.prototypes[-1].tolist(), 4)}
     table = pa.table({name: _array(values) for name, values in columns.items()})
     sink = pa.BufferOutputStream()
-    with_words = table.replace_schema_metadata({KIND: json.dumps(said, sort_keys=True, separators=(",", ":"))})
-    pq.write_table(with_words, sink, compression="zstd", compression_level=19, store_schema=False)
+    how = {"compression": "zstd", "compression_level": 19, "store_schema": False}
+    with pq.ParquetWriter(sink, table.schema, **how) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({KIND: json.dumps(said, sort_keys=True, separators=(",", ":"))})
     path = to / f"{folder.name}.parquet"
     checkpoint.write_bytes(path, sink.getvalue().to_pybytes())
     return path
