@@ -35,6 +35,8 @@ KIND = b"raypref"
 LISTS = ("validation", "test", "probes", "margins")
 """Parts of a result that hold, by name, a value or lists a client."""
 POSTERIOR = ("mu", "log_variance")
+OF_POLICIES = (*POSTERIOR, "personalized_mu")
+"""Probes that stage 2 and `raypref.score` take from a run's folder."""
 
 
 def keep(folder: Path, to: Path, command: str, cpu: float | None = None) -> Path:
@@ -91,7 +93,8 @@ def _columns(result: Mapping[str, Any]) -> dict[str, Any]:
         trained = iter(result["assignment"])
         columns["assignment"] = [-1 if c in away else next(trained) for c in range(count)]
     for part in ("validation", "test", "probes"):
-        columns |= {f"{part}/{name}": _short(values, 5) for name, values in result.get(part, {}).items()}
+        values = {name: of for name, of in result.get(part, {}).items() if name not in OF_POLICIES}
+        columns |= {f"{part}/{name}": _short(of, 5) for name, of in values.items()}
     columns["calibration/nll"] = _short(calibration.of_clients(result).tolist(), 5)
     if result.get("diagnostics"):
         columns["margins/test"] = _short(result["margins"]["test"], 3)
