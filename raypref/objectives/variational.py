@@ -146,7 +146,7 @@ class Variational(Objective):
         self.features = Features(reader.selector, config)
         self.frozen: dict[tuple[int, str], States] = {}
         self.names: dict[int, np.ndarray] = {}
-        self.inferred: tuple[bytes, Posterior] | None = None
+        self.inferred: tuple[tuple[bytes, tuple[int, ...]], Posterior] | None = None
         """The posteriors that were read last, and of which rows and clients."""
 
     @classmethod
@@ -243,8 +243,9 @@ class Variational(Objective):
     def infer(self, rows: Tensor, clients: Sequence[int]) -> Posterior:
         """Each client's posterior [n, d] given its training pairs, client i with row i. Nothing of the other folds is
         read. Printed, it has the mean and the variance of the mixture of its pairs' own posteriors."""
+        folds = self.reader.folds(clients, "train")
         content = rows.detach().cpu().numpy().tobytes() + np.asarray(clients, dtype=np.int64).tobytes()
-        key = hashlib.blake2b(content).digest()
+        key = hashlib.blake2b(content).digest(), tuple(map(id, folds))
         if self.inferred is None or self.inferred[0] != key:  # once for both folds that are judged
             posteriors = [self._posterior(rows[i], s, c) for i, (c, s) in enumerate(self._contexts(rows, clients))]
             self.inferred = key, Posterior(*(torch.stack(part) for part in zip(*posteriors, strict=True)))
