@@ -6,6 +6,7 @@ Set before anything heavy is imported: one thread (results depend on the count),
 import atexit
 import os
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 
@@ -23,6 +24,8 @@ for name, value in {
     "RAY_TMPDIR": (clusters := tempfile.mkdtemp(prefix="ray-")),  # two processes of tests never join each other's
 }.items():
     os.environ.setdefault(name, value)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background, from where all processes inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 for folder in (features, clusters):
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
 

@@ -28,7 +28,8 @@ Back = Callable[[Tensor], Tensor]
 
 
 def covers(model: Any) -> bool:
-    """Whether all that the base does is written here: in float32 on a CPU, whole sequences by fused attention."""
+    """Whether all that the base does is written here: in float32 on a CPU, whole sequences by fused attention, with all
+    of its weights in place (ZeRO's third stage has a module's where it is called alone)."""
     config = model.config
     return (
         (model.device.type, model.dtype) == ("cpu", torch.float32)
@@ -36,6 +37,7 @@ def covers(model: Any) -> bool:
         and config._attn_implementation == "sdpa"
         and set(getattr(config, "layer_types", None) or ["full_attention"]) == {"full_attention"}
         and hasattr(torch.ops.aten, FUSED)
+        and all(parameter.numel() for parameter in model.parameters())
     )
 
 

@@ -34,7 +34,8 @@ def test_it_computes_what_the_modules_do(architecture, targets, monkeypatch):
 
 
 def test_what_is_not_written_out_is_left_to_the_modules():
-    """Half precision, attention step by step, a window that hides something, scores that are capped."""
+    """Half precision, attention step by step, a window that hides something, scores that are capped, weights that are
+    elsewhere."""
     assert quick.covers(make_base("qwen2"))
     assert not quick.covers(make_base("gemma2")) and not quick.covers(make_base("llama").bfloat16())
     selector = Selector(make_base("gemma"), CHOICES, 0, ModelConfig(lora_r=4), "cpu")
@@ -43,3 +44,6 @@ def test_what_is_not_written_out_is_left_to_the_modules():
     windowed = make_base("qwen2")
     windowed.config.layer_types = ["full_attention", "sliding_attention"]
     assert not quick.covers(windowed)
+    parted = make_base("llama")
+    parted.model.layers[0].mlp.up_proj.weight.data = torch.zeros(0)
+    assert not quick.covers(parted)
