@@ -25,5 +25,7 @@ def test_each_method_has_its_best_by_the_mean_over_seeds():
     assert validated(runs[0]) == pytest.approx(0.7)
 
 
-def test_one_trial_is_no_table():
-    assert tried([trial("fedavg", 0.001, 0.7, 0)], "test").content is None
+def test_one_trial_is_no_table_nor_one_method_among_others_that_was_run_again():
+    one, again, other = trial("fedavg", 0.001, 0.7, 0), trial("fedavg", 0.003, 0.8, 0), trial("local", 0.001, 0.6, 0)
+    assert tried([one], "test").content is None and tried([one, again, other], "test").content is None
+    assert [of["chosen"] for of in cells(tried([one, again], "test").content).values()] == ["–", "best"]

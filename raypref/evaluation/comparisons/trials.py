@@ -31,8 +31,8 @@ def tried(runs: Sequence[FinishedRun], fold: Fold) -> Item:
     rows = [Row(name, {"all": by_seed(of)}) for name, of in by_label(kept, _settings).items()]
     names = {row.label: label(next(iter(row.runs["all"].values())).config) for row in rows}
     several = {name for name, trials in Counter(names.values()).items() if trials > 1}
-    if len(several) < 2:
-        return Item(missing=[Missing("several trials of two methods", SWEEP + "graded_tuning")])
+    if not several or len(several) < 2 <= len({*names.values()}):  # one among others was run again, no more
+        return Item(missing=[Missing("several trials of two methods, or of one alone", SWEEP + "graded_tuning")])
     rows = [row for row in rows if names[row.label] in several]
     means = {row.label: np.mean([validated(run) for run in row.runs["all"].values()]) for row in rows}
     best = {max((row for row in means if names[row] == name), key=means.__getitem__) for name in several}
