@@ -74,8 +74,7 @@ class Wanted:
 def command(argv: list[str]) -> int:
     """The command line; see `Options`. Exit status 1 where a run failed."""
     options = parse(Options, argv, "python -m raypref.results")
-    out, runs = (folder.expanduser() if folder.is_absolute() else working_folder() / folder for folder in
-                 (options.out, options.runs))  # fmt: skip
+    out, runs = (working_folder() / folder.expanduser() for folder in (options.out, options.runs))
     if options.concurrency < 1:
         raise UserError(f"--concurrency is {options.concurrency}; it must be at least 1")
     for name in options.names:
@@ -112,10 +111,11 @@ def wanted_of(name: str, options: Options, runs: Path, out: Path) -> Iterator[Wa
 
 def line(words: str, wanted: Sequence[Wanted], made: bool) -> str:
     """`graded: 12 of 96 kept; missing 84, fedgd 2, …; python -m raypref.results graded --make`."""
-    counts = Counter(w.state for w in wanted)
+    states = [(w.state, w.config.method) for w in wanted]
+    counts = Counter(state for state, _ in states)
     said = [f"{words}: {counts.pop('kept', 0)} of {len(wanted)} kept"]
     for state, count in counts.items():
-        of = Counter(w.config.method for w in wanted if w.state == state)
+        of = Counter(method for at, method in states if at == state)
         said.append(f"{state} {count}: {', '.join(f'{method} {n}' for method, n in of.items())}")
     if counts and not made:
         said.append(f"python -m raypref.results {words} --make")

@@ -3,7 +3,7 @@
 Every form of a method has six trials: three settings of its learning rate and of a parameter of its own where it has
 one, each stopped after two thirds of the client steps and after all 3,000 (60 rounds of 5 clients x 10 steps, or as
 many of its own). `graded_tuning` runs them on three seeds of their own; `python -m raypref.compare graded_tuning
---results results --table tuning` shows what came of it.
+--results results --table trials` shows what came of it.
 """
 
 from __future__ import annotations

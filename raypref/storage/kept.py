@@ -135,17 +135,16 @@ def read(path: Path) -> FinishedRun:
     result["unseen"] = [c for c, away in enumerate(values["unseen"]) if away]
     if "assignment" in values:
         result["assignment"] = [k for k in values["assignment"] if k >= 0]
-    result |= {part: {} for part in LISTS} | {"diagnostics": []}
+    result |= {part: {} for part in LISTS}
+    diagnosed: dict[str, dict[str, Any]] = {}
     result["calibration"]["nll"] = values["calibration/nll"]
     for name in values:
         match name.split("/"):
             case [("validation" | "test" | "probes" | "margins") as part, what]:
                 result[part][what] = values[name]
             case ["diagnostics", mark, what]:
-                lines = {line["mark"]: line for line in result["diagnostics"]}
-                if int(mark) not in lines:
-                    result["diagnostics"].append({"mark": int(mark)})
-                next(line for line in result["diagnostics"] if line["mark"] == int(mark))[what] = values[name]
+                diagnosed.setdefault(mark, {"mark": int(mark)})[what] = values[name]
+    result["diagnostics"] = [*diagnosed.values()]
     latent = None
     if "latent" in said:
         mu, log_variance = (
