@@ -176,7 +176,7 @@ class FedVPAGP(Algorithm):
 
     @classmethod
     def check(cls, config: RunConfig) -> None:
-        if not registry.objective(config.objective).latent_width(config):
+        if not registry.objective(config.objective).has_prototypes:
             raise UserError(f"{config.algorithm} trains the variational selector; add --objective {cls.objective}")
 
     def init(self) -> FedVPAState:

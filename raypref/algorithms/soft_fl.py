@@ -63,7 +63,7 @@ class SoftFL(Algorithm):
         objective = registry.objective(config.objective)
         if field := objective.given_start(config):
             raise UserError(f"soft_fl starts from orthogonal adapters of its own; leave {field} empty")
-        if objective.latent_width(config):
+        if objective.has_prototypes:
             raise UserError(
                 "soft_fl starts from orthogonal LoRA adapters and has no latent modules; take objective "
                 f"{cls.objective}"

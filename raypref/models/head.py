@@ -22,6 +22,8 @@ from raypref.models.selector import base_path, load_architecture
 
 SCORE = f"{HEAD}score.weight"
 HIDDEN = f"{HEAD}hidden"
+BASIS = f"{HEAD}basis"
+"""[d, X] the directions in which clients' last layers differ, where each has a z (`raypref.objectives.bayes`)."""
 SMALL = 0.01
 """How much smaller the last layer starts than PyTorch would start it: a reward begins at about 0, yet without ties,
 which would count as wrong."""
@@ -39,12 +41,18 @@ def head_segments(width: int, hidden: int) -> tuple[Segment, ...]:
     )
 
 
-def score(head: Mapping[str, Tensor], x: Tensor) -> Tensor:
-    """n heads, scaled states [n, S, H] -> rewards [n, S]. GELU: states have so much in common that most units of a ReLU
-    would be on for all responses, or off for all, and then never learn."""
+def penultimate(head: Mapping[str, Tensor], x: Tensor) -> Tensor:
+    """What the last layer sees of scaled states [n, S, H]: themselves, or [n, S, hidden] behind an MLP's first layer.
+    GELU: states have so much in common that most units of a ReLU would be on for all responses, or off for all, and
+    then never learn."""
     if f"{HIDDEN}.weight" in head:
         x = torch.nn.functional.gelu(torch.baddbmm(head[f"{HIDDEN}.bias"][:, None], x, head[f"{HIDDEN}.weight"].mT))
-    return torch.bmm(x, head[SCORE].mT)[..., 0]
+    return x
+
+
+def score(head: Mapping[str, Tensor], x: Tensor) -> Tensor:
+    """n heads, scaled states [n, S, H] -> rewards [n, S]."""
+    return torch.bmm(penultimate(head, x), head[SCORE].mT)[..., 0]
 
 
 @functools.lru_cache(maxsize=8)

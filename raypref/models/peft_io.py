@@ -1,6 +1,7 @@
 """A row as a PEFT folder, and back: its LoRA part as `adapter_model.safetensors` and `adapter_config.json`, the latent
 modules of a variational selector beside it as `latent.safetensors`. A reward model with a linear head is PEFT's adapter
-of a sequence classifier, its head among the adapter's tensors; an MLP head is beside it, as `head.safetensors`."""
+of a sequence classifier, its head among the adapter's tensors; an MLP head is beside it, as `head.safetensors`. Of a
+Bayesian reward model the classifier is the client's own, at the mean of its z, and its parts are beside it."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor
 
 from raypref.config import ModelConfig, UserError
-from raypref.models.head import HIDDEN, SCORE, state_scale
+from raypref.models.head import BASIS, HIDDEN, SCORE, state_scale
 from raypref.models.identity import same_base
 from raypref.models.layout import BESIDE, HEAD, Layout
 from raypref.models.selector import base_layout, base_path
@@ -50,23 +51,29 @@ quantize it, when an adapter is loaded, too."""
 MERGE = "merge it into its base with PEFT (`merge_and_unload`) and give the result as model.base, or train one without"
 
 
-def export_peft(folder: Path, row: Tensor, layout: Layout, config: ModelConfig) -> None:
+def export_peft(folder: Path, row: Tensor, layout: Layout, config: ModelConfig, z: Tensor | None = None) -> None:
     """Write row [D] as a PEFT folder: `PeftModel.from_pretrained(base, folder)` gives the same logits, or rewards.
 
     Of a variational selector these are the logits before z, of which PEFT warns; without LoRA it is only
     `latent.safetensors`. A linear reward head is the `score` of a sequence classifier; where there is no LoRA, it is
-    beside an adapter of rank 1 in one module that is zero, as PEFT wants one. An MLP head is `head.safetensors`.
+    beside an adapter of rank 1 in one module that is zero, as PEFT wants one. An MLP head is `head.safetensors`. With
+    directions B the `score` is u + Bᵀz (u where z [d] is not known), and u and B are in `head.safetensors`.
     """
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: t[0].contiguous().clone() for name, t in layout.split(row[None].detach().cpu()).items()}
-    score = {CLASSIFIER: tensors.pop(SCORE) / state_scale(config.base)} if is_classifier(layout) else {}
+    score = {}
+    if is_classifier(layout):
+        own = tensors[SCORE] if z is None else tensors[SCORE] + z.to(tensors[SCORE]) @ tensors[BASIS]
+        score = {CLASSIFIER: own / state_scale(config.base)}
+        if BASIS not in tensors:
+            del tensors[SCORE]
     notices = []
     for prefix, (file, notice) in FILES.items():
         if part := {name: tensors.pop(name) for name in list(tensors) if name.startswith(prefix)}:
             save_file(part, folder / file)
-            notices.append(notice)
+            notices += [] if score else [notice]
     modules: Sequence[str] = sorted(config.lora_targets)
     if score and not tensors:
         modules, config = NOWHERE, replace(config, lora_r=1, lora_alpha=1.0, lora_dropout=0.0)
@@ -116,7 +123,7 @@ def import_peft(folder: Path, layout: Layout, config: ModelConfig) -> Tensor:
 
     names = {f"{PREFIX}{s.name}.weight": s.name for s in layout.segments if s.side}
     if is_classifier(layout):
-        names[CLASSIFIER] = SCORE
+        names[CLASSIFIER] = SCORE  # in `head.safetensors`, too, where it is not the row's own
     tensors: dict[str, Tensor] = {}
     try:
         if names:

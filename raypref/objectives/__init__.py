@@ -7,5 +7,6 @@ OBJECTIVES: dict[str, str] = {
     "variational": "raypref.objectives.variational:Variational",
     "dpo": "raypref.objectives.dpo:DPO",
     "reward": "raypref.objectives.reward:Reward",
+    "bayes": "raypref.objectives.bayes:Bayes",
 }
 """Name -> `module:Class`, in the order in which tables show their forms."""

@@ -6,10 +6,11 @@ stand in that file, too, and are read without torch; it is made once a worker, o
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from raypref.config import RunConfig
     from raypref.models.lora import Dropout
     from raypref.models.reader import Reader
+
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -137,6 +141,8 @@ class Objective:
     """Whether the rows are a policy, which stage 2 need not train any more."""
     has_latent: ClassVar[bool] = False
     """Whether each client is known by a latent z, inferred from its pairs."""
+    has_prototypes: ClassVar[bool] = False
+    """Whether its rows hold prototypes and its loss shows a sample of z, as S1's algorithms need."""
     diagnoses: ClassVar[bool] = False
     """Whether S2's gradient quotient and headroom are defined for it."""
 
@@ -249,6 +255,38 @@ def context_pairs(seed: int, client: int, pairs: int, count: int) -> np.ndarray:
     if not count or count >= pairs:
         return np.arange(pairs)
     return np.sort(stream(seed, "context", client).permutation(pairs)[:count])
+
+
+def pair_names(fold: EncodedFold) -> np.ndarray:
+    """What tells a fold's pairs apart: int64 [N], equal for pairs of the same two texts, whichever was chosen."""
+    both = [fold.tokens[fold.offsets[j] : fold.offsets[j + 1]].tobytes() for j in range(2 * fold.pairs)]
+    names = (hashlib.blake2b(b"".join(sorted(both[2 * i : 2 * i + 2])), digest_size=8) for i in range(fold.pairs))
+    return np.array([int.from_bytes(name.digest(), "little", signed=True) for name in names], dtype=np.int64)
+
+
+def other_pairs(targets: Sequence[np.ndarray], context: Sequence[np.ndarray]) -> Tensor:
+    """Which pairs of a context may say something of a target: none of the same two texts, which would give its label
+    away. n of names [S_i] and [K_i] -> bool [n, S, K], False where either is padding."""
+    mask = torch.zeros(len(targets), max(map(len, targets)), max(map(len, context)), dtype=torch.bool)
+    for i, (names, others) in enumerate(zip(targets, context, strict=True)):
+        mask[i, : len(names), : len(others)] = torch.from_numpy(names[:, None] != others[None])
+    return mask
+
+
+class Once(Generic[T]):
+    """Keeps what was last computed of some rows and clients, so that it is computed once for all folds that are
+    judged."""
+
+    def __init__(self) -> None:
+        self.known: tuple[tuple[bytes, tuple[int, ...]], T] | None = None
+
+    def get(self, rows: Tensor, clients: Sequence[int], folds: Sequence[EncodedFold], compute: Callable[[], T]) -> T:
+        """What `compute` gives, or gave when rows, clients and their folds were these."""
+        content = rows.detach().cpu().numpy().tobytes() + np.asarray(clients, dtype=np.int64).tobytes()
+        key = hashlib.blake2b(content).digest(), tuple(map(id, folds))
+        if self.known is None or self.known[0] != key:
+            self.known = key, compute()
+        return self.known[1]
 
 
 def row_layout(config: RunConfig) -> Layout:

@@ -98,32 +98,50 @@ class Reward(Objective):
         return np.stack([2 * pairs, 2 * pairs + 1], axis=1).reshape(-1)
 
     def loss(self, rows: Tensor, batch: Batch) -> Loss:
-        if self.adapter:
-            states = self._states(rows, batch.ids, batch.lengths, batch.dropout)
-        else:
-            at = np.zeros(batch.valid.shape, dtype=np.int64)
-            for i, (places, part) in enumerate(zip(self.places(batch.clients, "train"), batch.parts, strict=True)):
-                at[i, : len(part)] = places[part]
-            states = self.features.table[self.reader.tensor(at)]
-        r = self._rewards(rows, states)
+        r = self.of_batch(rows, batch)[..., 0]
         return Loss({"reward": -torch.nn.functional.logsigmoid(r[:, ::2] - r[:, 1::2])}, batch.valid[:, ::2])
 
     def order_margins(self, rows: Tensor, clients: Sequence[int], fold: str) -> list[Tensor]:
         """Either order is the same margin: no response is shown beside the other."""
-        if self.adapter:
-            return [_order_margins(r) for r in self._adapted(rows, self.reader.folds(clients, fold))]
-        margins = []
-        for row, places in zip(rows, self.places(clients, fold), strict=True):
-            distinct, at = np.unique(places, return_inverse=True)
-            r = self._rewards(row[None], self.features.table[self.reader.tensor(distinct)][None])[0]
-            margins.append(_order_margins(r[self.reader.tensor(at)]))
-        return margins
+        return [both_orders(r[::2, 0] - r[1::2, 0]) for r in self.of_clients(rows, clients, fold)]
 
     def margins(self, rows: Tensor, fold: EncodedFold, z: Tensor | None) -> Tensor:
+        return torch.stack([both_orders(r[::2, 0] - r[1::2, 0]) for r in self.of_fold(rows, fold)])
+
+    # --- what the head says of responses, chosen and rejected in turn: k numbers each, of which a reward is one ---
+
+    def outputs(self, rows: Tensor, states: Tensor) -> Tensor:
+        """The head on states as the base gives them: rows [n, D], [n, S, H] -> [n, S, k]."""
+        from raypref.models.head import score
+
+        return score(self.scorer.split(rows[:, self.adapter :]), self.scale * states)[..., None]
+
+    def of_batch(self, rows: Tensor, batch: Batch) -> Tensor:
+        """[n, 2b, k] of a step's pairs."""
         if self.adapter:
-            return torch.stack([_order_margins(r) for r in self._adapted(rows, [fold] * len(rows))])
+            return self.outputs(rows, self._states(rows, batch.ids, batch.lengths, batch.dropout))
+        at = np.zeros(batch.valid.shape, dtype=np.int64)
+        for i, (places, part) in enumerate(zip(self.places(batch.clients, "train"), batch.parts, strict=True)):
+            at[i, : len(part)] = places[part]
+        return self.outputs(rows, self.features.table[self.reader.tensor(at)])
+
+    def of_clients(self, rows: Tensor, clients: Sequence[int], fold: str) -> list[Tensor]:
+        """[2N_i, k] of client i's fold by row i."""
+        if self.adapter:
+            return self._adapted(rows, self.reader.folds(clients, fold))
+        out = []
+        for row, places in zip(rows, self.places(clients, fold), strict=True):
+            distinct, at = np.unique(places, return_inverse=True)
+            r = self.outputs(row[None], self.features.table[self.reader.tensor(distinct)][None])[0]
+            out.append(r[self.reader.tensor(at)])
+        return out
+
+    def of_fold(self, rows: Tensor, fold: EncodedFold) -> Sequence[Tensor]:
+        """[2N, k] of any pairs, by each of rows [U, D]."""
+        if self.adapter:
+            return self._adapted(rows, [fold] * len(rows))
         states = self.features.states(sequences_of(fold))[None].expand(len(rows), -1, -1)
-        return _order_margins(self._rewards(rows, states))
+        return list(self.outputs(rows, states))
 
     def places(self, clients: Sequence[int], fold: str) -> list[np.ndarray]:
         """[2N_i] where the responses of each client's fold lie in the features' table."""
@@ -135,12 +153,6 @@ class Reward(Objective):
                 self.known[c, fold] = data, part
         return [self.known[c, fold][1] for c in clients]
 
-    def _rewards(self, rows: Tensor, states: Tensor) -> Tensor:
-        """Rows [n, D], states [n, S, H] -> [n, S]."""
-        from raypref.models.head import score
-
-        return score(self.scorer.split(rows[:, self.adapter :]), self.scale * states)
-
     def _states(self, rows: Tensor, ids: Tensor, lengths: Tensor, dropout: Any = None) -> Tensor:
         """[n, b, H] float32 the last state of each sequence, through the adapters of rows."""
         return self.reader.selector.states(rows[:, : self.adapter], ids, lengths[..., None] - 1, dropout)[
@@ -148,17 +160,22 @@ class Reward(Objective):
         ].float()
 
     def _adapted(self, rows: Tensor, folds: Sequence[EncodedFold]) -> list[Tensor]:
-        """Row i on fold i -> the reward of every response [2 N_i], without dropout."""
-        out = [torch.empty(2 * fold.pairs, device=self.reader.device) for fold in folds]
+        """Row i on fold i -> [2 N_i, k], without dropout."""
+        out: list[list[tuple[np.ndarray, Tensor]]] = [[] for _ in folds]
         with torch.no_grad():
             for parts, ids, lengths, _ in self.reader.passes(folds):
-                r = self._rewards(rows, self._states(rows, ids, lengths))
+                r = self.outputs(rows, self._states(rows, ids, lengths))
                 for i, part in enumerate(parts):
-                    out[i][part] = r[i, : len(part)]
-        return out
+                    out[i].append((part, r[i, : len(part)]))
+        return [_in_order(parts) for parts in out]
 
 
-def _order_margins(r: Tensor) -> Tensor:
-    """Rewards of chosen and rejected responses in turn [..., 2N] -> [..., N, 2], both orders alike."""
-    m = r[..., ::2] - r[..., 1::2]
+def _in_order(parts: Sequence[tuple[np.ndarray, Tensor]]) -> Tensor:
+    """What passes gave of a fold's sequences, those at each [b] and theirs [b, k], in the fold's order."""
+    at = np.concatenate([at for at, _ in parts])
+    return torch.cat([of_pass for _, of_pass in parts])[torch.from_numpy(np.argsort(at))]
+
+
+def both_orders(m: Tensor) -> Tensor:
+    """Margins [N], whichever response is shown first -> order margins [N, 2]."""
     return m[..., None].expand(*m.shape, 2)

@@ -7,7 +7,6 @@ statistics are constants here (A.7).
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,18 @@ from raypref.config.fields import setting
 from raypref.data.encode import EncodedFold, Encoding, encode_pairs, sequences_of
 from raypref.models.layout import BESIDE, Layout
 from raypref.objectives import latent
-from raypref.objectives.base import Batch, Latent, Loss, Objective, Posterior, context_pairs, padded
+from raypref.objectives.base import (
+    Batch,
+    Latent,
+    Loss,
+    Objective,
+    Once,
+    Posterior,
+    context_pairs,
+    other_pairs,
+    padded,
+    pair_names,
+)
 from raypref.objectives.choice import choice_loss, metrics, order_margins
 from raypref.tools.errors import UserError
 from raypref.tools.lazy import torch
@@ -133,6 +143,7 @@ class Variational(Objective):
 
     parameters: ClassVar[Mapping[str, type]] = {"variational": VariationalConfig}
     has_latent: ClassVar[bool] = True
+    has_prototypes: ClassVar[bool] = True
 
     def __init__(self, config: RunConfig, reader: Reader) -> None:
         from raypref.models.features import Features
@@ -146,8 +157,7 @@ class Variational(Objective):
         self.features = Features(reader.selector, config)
         self.frozen: dict[tuple[int, str], States] = {}
         self.names: dict[int, np.ndarray] = {}
-        self.inferred: tuple[tuple[bytes, tuple[int, ...]], Posterior] | None = None
-        """The posteriors that were read last, and of which rows and clients."""
+        self.inferred: Once[Posterior] = Once()
 
     @classmethod
     def check(cls, config: RunConfig) -> None:
@@ -243,13 +253,13 @@ class Variational(Objective):
     def infer(self, rows: Tensor, clients: Sequence[int]) -> Posterior:
         """Each client's posterior [n, d] given its training pairs, client i with row i. Nothing of the other folds is
         read. Printed, it has the mean and the variance of the mixture of its pairs' own posteriors."""
-        folds = self.reader.folds(clients, "train")
-        content = rows.detach().cpu().numpy().tobytes() + np.asarray(clients, dtype=np.int64).tobytes()
-        key = hashlib.blake2b(content).digest(), tuple(map(id, folds))
-        if self.inferred is None or self.inferred[0] != key:  # once for both folds that are judged
-            posteriors = [self._posterior(rows[i], s, c) for i, (c, s) in enumerate(self._contexts(rows, clients))]
-            self.inferred = key, Posterior(*(torch.stack(part) for part in zip(*posteriors, strict=True)))
-        return self.inferred[1]
+        return self.inferred.get(
+            rows, clients, self.reader.folds(clients, "train"), lambda: self._posteriors(rows, clients)
+        )
+
+    def _posteriors(self, rows: Tensor, clients: Sequence[int]) -> Posterior:
+        posteriors = [self._posterior(rows[i], s, c) for i, (c, s) in enumerate(self._contexts(rows, clients))]
+        return Posterior(*(torch.stack(part) for part in zip(*posteriors, strict=True)))
 
     def _contexts(self, rows: Tensor, clients: Sequence[int]) -> list[tuple[int, States]]:
         """Each client with the states of its training pairs, of which only h is looked at."""
@@ -378,11 +388,10 @@ class Variational(Objective):
             context = latent.features(parts, h)
             f = context[:, :, 0] - context[:, :, 1]
             there = padded([torch.ones(len(p), dtype=torch.bool) for p in pairs]).to(f.device)
-        mask = torch.zeros(*batch.valid.shape, f.shape[1], dtype=torch.bool)
-        for i, (c, others, part) in enumerate(zip(batch.clients, pairs, batch.parts, strict=True)):
-            names = self.pair_names(c)
-            mask[i, : len(part), : len(others)] = torch.from_numpy(names[part // 2][:, None] != names[others][None])
-        return latent.pool(parts, f, mask.to(f.device) & there[:, None])
+        names = [self.pair_names(c) for c in batch.clients]
+        targets = [of_client[part // 2] for of_client, part in zip(names, batch.parts, strict=True)]
+        mask = other_pairs(targets, [of_client[k] for of_client, k in zip(names, pairs, strict=True)]).to(f.device)
+        return latent.pool(parts, f, mask & there[:, None])
 
     def _context(self, batch: Batch, client: int) -> np.ndarray:
         pairs, wanted = self.reader.clients[client].train.pairs, self.options.context
@@ -474,14 +483,9 @@ class Variational(Objective):
         return last.float().view(len(part), 2, -1)
 
     def pair_names(self, client: int) -> np.ndarray:
-        """int64 [N] equal for pairs of the same two texts, whichever was chosen."""
+        """int64 [N] of a client's training pairs, computed once."""
         if client not in self.names:
-            fold = self.reader.clients[client].train
-            both = [fold.tokens[fold.offsets[j] : fold.offsets[j + 1]].tobytes() for j in range(2 * fold.pairs)]
-            names = [
-                hashlib.blake2b(b"".join(sorted(both[2 * i : 2 * i + 2])), digest_size=8) for i in range(fold.pairs)
-            ]
-            self.names[client] = np.array([int.from_bytes(name.digest(), "little", signed=True) for name in names])
+            self.names[client] = pair_names(self.reader.clients[client].train)
         return self.names[client]
 
 

@@ -228,8 +228,9 @@ class Store:
                 export_peft(root / "initialization" / safe_name(name), row, layout, self.config.model)
         for file in self._stacks():
             part = checkpoint.load(file)[0]
-            for c, row in zip(part["clients"].tolist(), part["rows"], strict=True):
-                export_peft(root / "personalized" / safe_name(ids[c]), row, layout, self.config.model)
+            z = part.get("probes/personalized_mu", [None] * len(part["rows"]))
+            for c, row, mu in zip(part["clients"].tolist(), part["rows"], z, strict=True):
+                export_peft(root / "personalized" / safe_name(ids[c]), row, layout, self.config.model, mu)
 
     def _stacks(self) -> list[Path]:
         return sorted((self.folder / "clients").glob("*.safetensors"))

@@ -27,6 +27,10 @@ KINDS = {
     "adapted": {"reward.features": "adapted"},
     "adapted mlp": {"reward.features": "adapted", "reward.hidden": 4},
 }
+BAYES = {
+    "bayes": {"objective": "bayes", "bayes.d": 3},
+    "bayes adapted mlp": {"objective": "bayes", "bayes.d": 3, "reward.features": "adapted", "reward.hidden": 4},
+}
 
 
 def made(tiny, **more):
@@ -107,10 +111,10 @@ def test_the_loss_and_its_gradient_by_hand(tiny):
     assert torch.allclose(local.rows.grad[0], (-torch.sigmoid(-m)[:, None] * d).mean(0), atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS | BAYES)
 def test_stacked_is_one_at_a_time(tiny, kind):
     """Gradients within 1e-6 of one client alone, with uneven batches and dropout."""
-    pool = made(tiny, **KINDS[kind], **{"model.lora_dropout": 0.3})
+    pool = made(tiny, **(KINDS | BAYES)[kind], **{"model.lora_dropout": 0.3})
     rows, stack = moved(pool.layout, 3).numpy(), [1, 4, 8]
 
     def first_gradient(clients, rows):
@@ -128,9 +132,9 @@ def test_stacked_is_one_at_a_time(tiny, kind):
         assert torch.allclose(margins[i], m, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS | BAYES)
 def test_it_learns_what_a_client_prefers(tiny, kind):
-    pool = made(tiny, **KINDS[kind], **{"model.base": "embedded"})
+    pool = made(tiny, **(KINDS | BAYES)[kind], **{"model.base": "embedded"})
     local = training(pool.worker, [3], initial_row(pool.layout, 0)[None].numpy(), 60, 1e-2)
     losses = [float(local.advance(30)[0]) for _ in range(2)]
     assert losses[0] < math.log(2) and losses[1] < 0.5
@@ -160,17 +164,20 @@ METHODS = (
     [
         *((name, "linear") for name in METHODS),
         *((name, "adapted mlp") for name in ("soft_fl", "fedgd", "ditto", "fedrep", "lore")),
+        *((name, "bayes") for name in METHODS),
+        *((name, "bayes adapted mlp") for name in ("soft_fl", "fedgd", "ditto")),
     ],
 )
 def test_every_algorithm_takes_it(tiny, tmp_path, algorithm, kind):
     """Cut after a round and resumed: the bits of a run that was not; and a forecast of its bytes."""
-    config = override(tiny, REWARD | KINDS[kind] | {"algorithm": algorithm, "federation.rounds": 2})
+    config = override(tiny, REWARD | (KINDS | BAYES)[kind] | {"algorithm": algorithm, "federation.rounds": 2})
     if algorithm == "fedrep" and kind == "linear":
         with pytest.raises(UserError, match="a row of objective reward is a head alone here"):
             experiment.run(config, tmp_path / "whole", adapters=False)
         return
     whole = experiment.run(config, tmp_path / "whole", adapters=False)
-    assert label(flatten(whole["config"])).endswith("(reward)" if kind == "linear" else "(reward, adapted, MLP 4)")
+    name = "Bayesian" if kind in BAYES else "reward"
+    assert label(flatten(whole["config"])).endswith(f"({name}{', adapted, MLP 4' * ('mlp' in kind)})")
     if algorithm != "local":
         first = stopping("blocks" if "cl" in algorithm else "round", 1)
         with pytest.raises(Stop):
