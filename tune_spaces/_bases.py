@@ -76,16 +76,20 @@ GRADED_SMOKE: dict[str, object] = {
 }
 """`SMOKE` for spaces that start from `GRADED`."""
 
-GRADED_METHODS = ("algorithm", "objective", "variational.lora", "variational.adapted")
+GRADED_METHODS = ("algorithm", "objective", "variational.lora", "variational.adapted", "reward.features")
 SEVERAL = [
-    ("fedgd", "choice", False, False),  # which has no use for the two
-    ("fedvpl", "variational", True, True),
-    ("fedvpa_gp", "variational", True, True),
-    ("fedvpl", "variational", False, False),
-    *((name, "choice", False, False) for name in ("fedavg", "fedbiscuit", "soft_fl", "local", "multi_cl", "fl_target")),
+    ("fedgd", "choice", False, False, "frozen"),  # which has no use for the three
+    ("fedvpl", "variational", True, True, "frozen"),
+    ("fedvpa_gp", "variational", True, True, "frozen"),
+    ("fedvpl", "variational", False, False, "frozen"),
+    *(
+        (name, "choice", False, False, "frozen")
+        for name in ("fedavg", "fedbiscuit", "soft_fl", "local", "multi_cl", "fl_target")
+    ),
+    ("fedavg", "bayes", False, False, "adapted"),
 ]
-"""Values of `GRADED_METHODS`: S2's methods and its references, and S1's conditioned form on adapted and on frozen
-features."""
+"""Values of `GRADED_METHODS`: S2's methods and its references, S1's conditioned form on adapted and on frozen features,
+and the Bayesian reward model."""
 
 S2_METHOD = Space(
     about="A method in S2's setting, balanced and imbalanced.",

@@ -33,19 +33,27 @@ def latent(algorithm: str, form: str, **values: Any) -> Values:
     return {"algorithm": algorithm, "objective": "variational"} | kind | lora | more
 
 
+def reward(algorithm: str, objective: str = "reward", features: str = "adapted") -> Values:
+    """A method of reward models."""
+    return {"algorithm": algorithm, "objective": objective, "reward.features": features}
+
+
 FORMS: Mapping[str, Values] = {
     **{name: choice(name) for name in ("local", "cl", "multi_cl", "fedavg", "fl_target", "fedgd", "fedgd_target")},
     **{name: choice(name) for name in ("fedbiscuit", "soft_fl", "fedprox", "scaffold", "ditto", "fedrep", "lore")},
     **{f"fedvpl {form}": latent("fedvpl", form) for form in ("printed", "frozen", "adapted")},
     **{f"fedvpa_gp {form}": latent("fedvpa_gp", form) for form in ("printed", "frozen", "adapted")},
     "fedvpa_gp adapted M=2": latent("fedvpa_gp", "adapted", M=2),
+    **{f"{name} reward": reward(name) for name in ("fedavg", "multi_cl", "fedrep", "lore")},
+    **{f"bayes {features}": reward("fedavg", "bayes", features) for features in ("frozen", "adapted")},
 }
-"""What tables have a row of: each method, S1's in its forms and with too few prototypes."""
+"""What tables have a row of: each method, S1's in its forms and with too few prototypes, and the Bayesian reward model
+beside reward models of the methods that are nearest to it."""
 
 ROUNDS = {
     "local": (60, 40),  # without effect
     "cl": (300, 200),  # R · τ steps of one model
-    "multi_cl": (75, 50),  # R · τ of each of four
+    **dict.fromkeys(("multi_cl", "multi_cl reward"), (75, 50)),  # R · τ of each of four
     "fedbiscuit": (45, 25),  # and K · T - T of warming up, at T = 5
     "ditto": (30, 20),  # two passes a round
 }
@@ -57,15 +65,18 @@ OTHERS: Mapping[str, tuple[Values, ...]] = {
     "fedbiscuit": tuple({"experts.T": 5, RATE: rate} for rate in RATES),
     "fedprox": ({RATE: 1e-3}, {RATE: 3e-3}, {RATE: 3e-3, "fedprox.mu": 0.1}),
     "ditto": ({RATE: 1e-3}, {RATE: 3e-3}, {RATE: 3e-3, "ditto.lam": 1.0}),
-    "fedrep": ({RATE: 1e-3}, {RATE: 3e-3}, {RATE: 3e-3, "fedrep.fit_steps": 20}),
-    "lore": ({RATE: 1e-3}, {RATE: 3e-3}, {RATE: 3e-3, "lore.B": 8}),
+    **{
+        f"{name}{kind}": ({RATE: 1e-3}, {RATE: 3e-3}, {RATE: 3e-3, **other})
+        for name, other in (("fedrep", {"fedrep.fit_steps": 20}), ("lore", {"lore.B": 8}))
+        for kind in ("", " reward")
+    },
+    "bayes adapted": ({RATE: 1e-3}, {RATE: 3e-3}, {RATE: 3e-3, "bayes.d": 8}),
     **{
         f"{name} {form}": ({RATE: 1e-3}, {RATE: 3e-3}, {RATE: 3e-3, "variational.beta": 0.01})
         for name in ("fedvpl", "fedvpa_gp")
         for form in ("printed", "adapted", "adapted M=2")
     },
-    "fedvpl frozen": ({RATE: 1e-3}, {RATE: 3e-3}, {RATE: 1e-2}),
-    "fedvpa_gp frozen": ({RATE: 1e-3}, {RATE: 3e-3}, {RATE: 1e-2}),
+    **{f"{name} frozen": tuple({RATE: r} for r in (1e-3, 3e-3, 1e-2)) for name in ("fedvpl", "fedvpa_gp", "bayes")},
 }
 """The settings of the forms that have others than the three learning rates."""
 

@@ -7,8 +7,8 @@ from raypref.config.spaces import Space
 from tune_spaces._bases import GRADED, GRADED_METHODS, GRADED_SMOKE
 
 METHODS = [
-    *((name, "choice", False, False) for name in ("fedavg", "fedgd", "scaffold")),
-    ("fedvpl", "variational", True, True),
+    *((name, "choice", False, False, "frozen") for name in ("fedavg", "fedgd", "scaffold")),
+    ("fedvpl", "variational", True, True, "frozen"),
 ]
 
 SPACE = Space(

@@ -11,7 +11,7 @@ SPACE = Space(
         "data.group_sizes": [EVEN],
         "federation.unseen": [5],
         "seed": list(range(8)),
-        **with_chosen("fedvpl frozen", "fedvpa_gp frozen"),
+        **with_chosen("fedvpl frozen", "fedvpa_gp frozen", "bayes adapted"),
     },
     smoke=GRADED_SMOKE,
     smoke_grid={**SMALL, "federation.unseen": [1]},

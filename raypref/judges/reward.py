@@ -96,6 +96,18 @@ def dialogue(prompt: str, response: str) -> str:
     return f"{opened}{TURN} {response.strip()}"
 
 
+def _is_mlp(head: Path) -> bool:
+    """Whether a run's head has a hidden layer. Of a Bayesian client with a linear one, a classifier is beside it."""
+    from safetensors import safe_open
+
+    from raypref.models.head import HIDDEN
+
+    if not head.exists():
+        return False
+    with safe_open(head, framework="pt") as file:
+        return f"{HIDDEN}.weight" in file.keys()  # noqa: SIM118  a file of tensors is no mapping
+
+
 class Scorer:
     """A frozen classifier on the first GPU, or the CPU."""
 
@@ -110,7 +122,7 @@ class Scorer:
             if number < 1:
                 raise UserError(f"--{name} is {number}; it must be at least 1")
         identity = model_path(identity, "--reward-model ")
-        if (Path(identity) / "head.safetensors").exists():
+        if _is_mlp(Path(identity) / "head.safetensors"):
             raise UserError(
                 f"--reward-model {identity}: its head is an MLP, which no sequence classifier has; train one with "
                 "--reward.hidden 0"

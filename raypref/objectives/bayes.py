@@ -1,8 +1,8 @@
 """A Bayesian reward model of each client: features and a prior that all train, weights that its own choices give.
 
-Client c values a response y at r_c(y) = (u + Bᵀ z_c) · e(y): features e, the mean u and the directions B in which people
-differ are shared; z_c ~ N(0, I) is the client's. No gradient trains z. Its posterior given the client's choices is
-computed (Bayesian logistic regression, by the bound of Jaakkola and Jordan, "Bayesian parameter estimation via
+Client c values a response y at r_c(y) = (u + Bᵀ z_c) · e(y): features e, the mean u and the directions B in which
+people differ are shared; z_c ~ N(0, I) is the client's. No gradient trains z. Its posterior given the client's choices
+is computed (Bayesian logistic regression, by the bound of Jaakkola and Jordan, "Bayesian parameter estimation via
 variational methods", Statistics and Computing 10, 2000), so that it knows how many choices there were, how far each
 could tell, and that choices are noisy. A step judges every pair of a batch by the posterior that the client's *other*
 pairs in it give, and its gradient goes through that posterior into e, u and B: they learn to be told from few choices.
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from raypref.config.fields import setting
-from raypref.models.layout import HEAD, Layout, Segment
+from raypref.models.layout import Layout, Segment
 from raypref.objectives.base import Batch, Loss, Once, Posterior, context_pairs, other_pairs, pair_names
 from raypref.objectives.choice import metrics
 from raypref.objectives.reward import Reward, RewardConfig, both_orders
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 class BayesConfig:
     """The Bayesian reward model, where `objective` is `bayes`; `reward` says what its features are."""
 
-    d: int = setting(8, least=1)
+    d: int = setting(16, least=1)
     """Directions in which people differ: the length of z."""
     iterations: int = setting(5, least=1)
     """Of the posterior's fixed point, in training; read-outs take four times as many."""

@@ -99,8 +99,8 @@ def test_there_are_claims_enough_and_most_can_be_tested() -> None:
     assert all(re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name) for name in EVERY)
     assert len(away) <= len(every) / 3
     assert all(re.search(r"hub|bases? |Gemma", claim.untestable) and not claim.runs for claim in away)
-    assert {claim.paper for claim in every} == {"S1", "S2"}
-    assert all(re.match(r"S[12] (\d|[A-C]\.)", claim.place) for claim in every)
+    assert {claim.paper for claim in every} == {"S1", "S2", "raypref"}
+    assert all(re.match(r"S[12] (\d|[A-C]\.)|raypref: ", claim.place) for claim in every)
     assert not any(claim.untestable for claim in TESTED)
 
 
@@ -116,7 +116,8 @@ def test_a_claim_is_whole(claim: Claim) -> None:
 
 def run(point: dict[str, Any], i: int, policy: bool = False, **more: Any) -> FinishedRun:
     """The i-th run of a claim, from 0. Of group g, from 0: acc^0 50 - i², acc^10 60 + i² - 2 g, acc^40 70 + i (i + 1) -
-    5 g, in points; clients that took no part are 7 points lower. Mean g: 1.5 of four even groups, 1 of 15/15/5/5.
+    5 g, in points; clients that took no part are 7 points lower. From the first number of choices it is 46 - i, and 1
+    more from each further one. Mean g: 1.5 of four even groups, 1 of 15/15/5/5.
 
     Each has a right test pair of margin 1 + i and a wrong one of -(1 + i). At ten steps the wrong one is right where
     g < i, the right one still where g >= i. Headroom is positive where g <= i. GQ is 10 to the i² in the body's two
@@ -145,6 +146,7 @@ def run(point: dict[str, Any], i: int, policy: bool = False, **more: Any) -> Fin
             }
         ],
         "unseen": away if unseen else [],
+        "probes": {"context_accuracy": [[(46 - i + j) / 100 for j in range(6)] for _ in of]},
         "parameters": {"latent": 3, "adapter": 2},
         "bytes_up": 1000 * (1 + i),
         "key": config.key,
@@ -237,6 +239,14 @@ EXPECTED: dict[str, float] = {
     "prior-saves-the-minority": 50 - 49,
     "modules-are-small": 1.5,
     "statistics-are-small": 100 * math.log(2),
+    # raypref's own
+    "bayes-not-below-true-groups": 50 - 49,
+    "bayes-ahead-at-ten-steps": 58 - 62,
+    "bayes-from-four-choices": 48 - 50,
+    "bayes-ahead-at-every-count": 46 - 45,
+    "bayes-serves-unseen-people": -7,
+    "bayes-ahead-of-little-data": 50 - (76 - 5),
+    "bayes-ahead-where-wishes-are-shared": 50 - (76 - 5),
     # policies: 60 + 2 i² and 50 + i, mean 55 + i² + i / 2
     "policy-ahead-of-one-for-all": 55 - 60,
     "policy-ahead-of-fedvpl": 55 - 56.5,

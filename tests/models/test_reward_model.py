@@ -127,3 +127,22 @@ def test_a_run_leaves_it_and_scores_pairs(tiny, tmp_path, capsys, kind):
     for file in (tmp_path / "run" / "clients").iterdir():
         file.unlink()
     assert margins() == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("features", ["frozen", "adapted"])
+def test_a_bayesian_client_is_a_classifier_of_its_own(tiny, tmp_path, features):
+    """Its head is u + Bᵀμ, whose rewards differ by t + x · μ; the judge loads it, and the row comes back."""
+    config = override(tiny, {"algorithm": "fedavg", "objective": "bayes", "bayes.d": 3, "reward.features": features})
+    pool = InProcess(experiment.prepare(config))
+    row = moved(pool.layout, 1, 0.3)
+    mu = torch.from_numpy(pool.worker.objective.posterior(row, [2])["mu"][0])
+    export_peft(tmp_path, row[0], pool.layout, config.model, mu)
+    assert torch.allclose(import_peft(tmp_path, pool.layout, config.model), row[0], rtol=1e-6, atol=0)
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path, num_labels=1).eval()
+    tokenizer = AutoTokenizer.from_pretrained(config.model.base)
+    model.config.pad_token_id = tokenizer.pad_token_id
+    with torch.no_grad():
+        rewards = model(**tokenizer(texts(config, 2), padding=True, return_tensors="pt")).logits[:, 0]
+    expected = pool.worker.margins(row, pool.worker.reader.clients[2].test, mu)[0, :, 0]
+    assert (rewards[::2] - rewards[1::2]).tolist() == pytest.approx(expected.tolist(), rel=1e-4, abs=1e-5)
+    Scorer(str(tmp_path), Reward())

@@ -1,5 +1,6 @@
 """The Bayesian reward model's inference: by hand, against integration, and what must hold of any posterior."""
 
+import itertools
 import math
 
 import pytest
@@ -60,7 +61,7 @@ def test_every_turn_raises_the_bound_on_the_evidence():
         return float((torch.nn.functional.logsigmoid(xi) + (a - xi) / 2).sum() - kl)
 
     bounds = [bound(posterior(difference, there, turns)) for turns in range(1, 12)]
-    assert all(later >= earlier - 1e-12 for earlier, later in zip(bounds, bounds[1:], strict=False))
+    assert all(later >= earlier - 1e-12 for earlier, later in itertools.pairwise(bounds))
     assert bounds[-1] > bounds[0] + 0.01
 
 

@@ -123,11 +123,11 @@ class Claim:
     name: str
     """Stable, `words-with-hyphens`."""
     place: str
-    """The paper, `S1` or `S2`, its section and its tables or figures."""
+    """The paper, `S1` or `S2`, its section and its tables or figures; `raypref: …` of what is claimed here."""
     statement: str
     """In our own words."""
     numbers: str
-    """The paper's."""
+    """The paper's, or the goal."""
     runs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """What the claim calls a run -> the configuration that it must have. What is not said there may differ between
     methods where it is a method's own, and must agree where it makes the task (`raypref.evaluation.claims.judge`)."""
@@ -152,4 +152,4 @@ class Claim:
 
     @property
     def paper(self) -> str:
-        return self.place[:2]
+        return self.place.split()[0].rstrip(":")

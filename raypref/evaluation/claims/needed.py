@@ -18,6 +18,11 @@ SHARED: Point = {"data.source": "graded", "data.graded.wishes": ["11", "12"], "f
 """Two groups that agree on one axis and not on the other: in the place of helpful and harmless (S1 5.1), so that one
 model for all can serve both in part."""
 
+ONE_ALIKE: Point = {"data.source": "graded", "data.graded.wishes": ["101", "201", "011", "021"], "federation.unseen": 0}
+"""Four groups that all want one thing alike, and each one thing more."""
+AWAY: Point = EVEN | {"federation.unseen": 5}
+"""Five of each group take no part."""
+
 
 def points(setting: Point, runs: dict[str, Point]) -> dict[str, Point]:
     """Runs that have a setting in common, by what the claim calls them."""
@@ -39,6 +44,11 @@ def reward(algorithm: str, K: int) -> Point:
     return {"algorithm": algorithm, "objective": "reward", "reward.features": "frozen", "experts.K": K}
 
 
+def adapted(algorithm: str, objective: str = "reward") -> Point:
+    """A reward model with LoRA by a method."""
+    return {"algorithm": algorithm, "objective": objective, "reward.features": "adapted"}
+
+
 def variational(algorithm: str, form: str = "conditioned", lora: bool = False) -> Point:
     """S1's selector in a form; `printed` always has LoRA, the conditioned one frozen features unless it has."""
     lora = lora or form == "printed"
@@ -51,5 +61,5 @@ FEDDPO: Point = {"algorithm": "feddpo", "objective": "dpo"}
 
 MAIN, HALVES, NUMBERS, DIAGNOSED = "graded_main", "graded_half graded_main", "graded_K", "graded_diagnostics"
 STARTS, STEPS, ABLATION, UNSEEN = "graded_phase2", "graded_steps", "graded_ablation", "graded_unseen"
-COUNTS, RATIOS, PEOPLE = "graded_counts", "graded_ratios", "graded_people"
+COUNTS, RATIOS, PEOPLE, WISHES = "graded_counts", "graded_ratios", "graded_people", "graded_shared"
 """Search spaces."""

@@ -16,7 +16,7 @@ from raypref.evaluation.claims.claim import Lacks, Quantity, mean
 from raypref.evaluation.claims.statistics import worst_tenth_floor
 from raypref.evaluation.curve import worst_tenth
 from raypref.evaluation.latent import numbers
-from raypref.evaluation.runs import FinishedRun, Policy
+from raypref.evaluation.runs import FinishedRun, Policy, context_marks
 
 JUDGE = "style"
 """Whose win rates are read: the judge that counts phrases, which is exact."""
@@ -35,6 +35,18 @@ def at(run: FinishedRun, t: int, unseen: bool = False) -> np.ndarray:
 
 def accuracy(t: int) -> Quantity:
     return Quantity(f"acc^{t}", lambda run: at(run, t))
+
+
+def by_context(count: int) -> Quantity:
+    """Accuracy without a local step where a client's part is inferred from so many of its choices."""
+
+    def read(run: FinishedRun) -> np.ndarray:
+        marks, values = context_marks(run.config), run.result.get("probes", {}).get("context_accuracy")
+        if not values or count not in marks:
+            raise Lacks(f"accuracy from {count} choices")
+        return 100.0 * np.asarray(values, dtype=np.float64)[:, marks.index(count)]
+
+    return Quantity(f"accuracy from {count} choices", read)
 
 
 def gain(start: int, end: int) -> Quantity:

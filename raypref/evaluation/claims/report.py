@@ -11,7 +11,7 @@ from raypref.evaluation.claims.statistics import LEVEL, POWER
 from raypref.evaluation.runs import Seeds, describe, each, show
 from raypref.evaluation.tables import NONE, Column, Table, csv_text
 
-PAPERS = {"S1": "S1, FedVPA-GP's paper", "S2": "S2, FedGD's paper"}
+PAPERS = {"S1": "S1, FedVPA-GP's paper", "S2": "S2, FedGD's paper", "raypref": "raypref's own"}
 NOTE = (
     f"Here: mean over n seeds with its {100 * (1 - LEVEL):.0f} % t interval. Smallest: the effect that these seeds "
     f"would have shown with probability {POWER}, whatever the other claims turn out (at the level of Holm's first "
@@ -44,7 +44,7 @@ def table(paper: str, judged: Sequence[Judged], statements: bool = False) -> Tab
         claim, n = of.claim, str(of.estimate.seeds) if of.estimate else NONE
         least = number(of.smallest, claim) if of.estimate else NONE
         word = of.verdict or f"{NONE} (runs are missing)"
-        words = [claim.place.removeprefix(paper).strip(), *[claim.statement] * statements, claim.numbers]
+        words = [claim.place.removeprefix(paper).strip(": "), *[claim.statement] * statements, claim.numbers]
         rows.append((*words, here(of), least, n, word))
     columns = tuple(Column(head) for head in heads)
     names = tuple(of.claim.name for of in judged)

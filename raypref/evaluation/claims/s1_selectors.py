@@ -10,8 +10,8 @@ from math import log
 from raypref.evaluation.claims.claim import Claim, lead, minus, of
 from raypref.evaluation.claims.needed import (
     ABLATION,
+    AWAY,
     COUNTS,
-    EVEN,
     FL,
     MAIN,
     PEOPLE,
@@ -46,7 +46,6 @@ MODULES = cost(
 )
 SENT = cost("100 ln(bytes up a round)", "%", lambda result: 100 * log(result["bytes_up"] / result["rounds"]))
 """Small differences of it are differences in percent."""
-AWAY = EVEN | {"federation.unseen": 5}
 NAMES = {"FedVPA-GP": "fedvpa_gp", "FedVPL": "fedvpl"}
 
 
