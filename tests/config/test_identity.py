@@ -112,9 +112,14 @@ def test_every_field_says_its_part():
     answers = {"samples", "generation_batch", "temperature", "top_p", "max_new_tokens"}
     assert set(of_part(RLHFConfig, "answers")) == answers
     shown = {name for name, field in identity.described().items() if field.metadata.get("part") == "shown"}
-    assert shown == {"diagnostics.marks", "diagnostics.eta", "variational.every", "variational.context_marks"} | {
-        "fit.context_marks"
-    }
+    assert shown == {
+        "diagnostics.marks",
+        "diagnostics.eta",
+        "variational.every",
+        "variational.context_marks",
+        "bayes.every",
+        "bayes.context_marks",
+    } | {"fit.context_marks"}
 
 
 def test_a_saved_configuration_is_read_back_to_the_same_key():
