@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
@@ -37,6 +38,10 @@ class Options:
     """Spaces; without one those of which any is kept."""
     seeds: tuple[int, ...] = ()
     """In place of the space's seeds."""
+    source: Annotated[str, tyro.conf.arg(name="data.source")] = ""
+    """In place of the space's, whose data may lie elsewhere."""
+    base: Annotated[str, tyro.conf.arg(name="model.base")] = ""
+    """In place of the space's."""
     smoke: bool = False
     """The space's trials of seconds, kept as NAME-smoke."""
     make: bool = False
@@ -102,7 +107,10 @@ def wanted_of(name: str, options: Options, runs: Path, out: Path) -> Iterator[Wa
 
     space = load_space(name)
     folder, words = (f"{name}-smoke", f"{name} --smoke") if options.smoke else (name, name)
-    for config in space.trials(space.configured(smoke=options.smoke), options.smoke, options.seeds):
+    elsewhere = {key: value for key, value in (("data.source", options.source), ("model.base", options.base)) if value}
+    words = " ".join([words, *(f"--{key} {value}" for key, value in elsewhere.items())])
+    base = override(space.configured(smoke=options.smoke), elsewhere)
+    for config in space.trials(base, options.smoke, options.seeds):
         trial = identified(override(config, {"clients.backend": "local"}))
         stem = folder_name(trial)
         again = f"python -m raypref.results {words} --seeds {config.seed} --make"

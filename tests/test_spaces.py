@@ -88,7 +88,7 @@ S1_NAMES = [
     *("ablation", "client_count", "client_ratio", "unseen"),
     *("feddpo", "fedvpa_gp", "fedvpl", "fedvpl_ortho", "fedvpl_prior"),
 ]
-OURS = [name for name in names() if name.startswith("graded")] + ["dropout", "mix", "variants"]
+OURS = [name for name in names() if name.startswith("graded")] + ["arguments", "dropout", "mix", "variants"]
 """Spaces of no paper."""
 
 

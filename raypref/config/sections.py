@@ -91,6 +91,9 @@ class DataConfig:
     exact_counts: tuple[int, int] = setting((0, 0), least=0)
     """Exact numbers of validation and test pairs a client (S2 2.3: 50, 50), drawn per client instead of by hash; pairs
     may then cross folds between people, which is counted and said. (0, 0): off."""
+    shuffled: bool = setting(False, neutral=False)
+    """A control: choices are dealt to people at random, each as many as before, anew by the seed. What a method then
+    still gains from personalization is not people's differences."""
     min_rows: int = setting(1, least=1)
     """Clients with fewer usable pairs than this are left out (and named by `python -m raypref.data check`)."""
     cover_column: str = ""

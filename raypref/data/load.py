@@ -6,7 +6,7 @@ No row is lost silently: what is left out is counted.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from raypref.config import DataConfig, UserError
@@ -16,6 +16,9 @@ from raypref.data.forms import prism
 from raypref.data.forms.pairs import NO_PROMPT
 from raypref.data.people import Counts, assemble
 from raypref.data.rows import PairRow, RowRead, Table, columns_of, listing, no_column, wrapper_of
+from raypref.tools.rng import stream
+
+SHUFFLED = "data.shuffled: choices are dealt to people at random, so that nothing personal is in them"
 
 
 def load(config: DataConfig, seed: int) -> Federation:
@@ -58,10 +61,13 @@ def read(config: DataConfig, seed: int) -> tuple[Federation, Counts]:
         if name and name not in columns:
             error = no_column(config.source, name, flag, columns, wrapper_of(source.rows))
             raise UserError(f"{error}; {source.lacking}") if source.lacking else error
-    federation, counts = assemble(source.rows, config)
+    rows = _shuffled(source.rows, config, seed) if config.shuffled else source.rows
+    federation, counts = assemble(rows, config)
     if "prompt" not in columns and counts.lost.get(NO_PROMPT) and sum(counts.lost.values()) == counts.rows:
         raise no_column(config.source, "prompt", "prompt-column", columns)
     read = source.read.total() or counts.rows
+    if config.shuffled:
+        federation = replace(federation, notes=(*federation.notes, SHUFFLED))
     return federation, replace(counts, read=read, read_as=source.read_as, hint=source.hint)
 
 
@@ -126,6 +132,16 @@ def _source(config: DataConfig, seed: int) -> Source:
         return Source(as_dealt, form.gives, rows, read_as, hint)
     columns = list(dict.fromkeys([*columns, *form.gives]))
     return Source(config, columns, rows, read_as, hint, form.lacking(columns), read)
+
+
+def _shuffled(rows: Iterable[PairRow], config: DataConfig, seed: int) -> Iterator[PairRow]:
+    """The same rows, with people (and what group they are in) permuted over them."""
+    every = list(rows)
+    at = [i for i, row in enumerate(every) if isinstance(row, Mapping)]
+    names = [name for name in (config.client_column, config.group_column) if name]
+    order = stream(seed, "shuffled people").permutation(len(at))
+    whose = {i: {name: every[at[j]].get(name) for name in names} for i, j in zip(at, order, strict=True)}
+    return (row if i not in whose else {**row, **whose[i]} for i, row in enumerate(every))
 
 
 def _counted(rows: Iterable[RowRead], read: Counter[str]) -> Iterator[RowRead]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from raypref.config import DataConfig, UserError
 from raypref.data.federation import FOLDS, Pair
 from raypref.data.forms.pairs import NO_PROMPT, NO_RESPONSE, NO_TEXT, extract
-from raypref.data.load import load, read
+from raypref.data.load import SHUFFLED, load, read
 from raypref.data.people import assemble
 from raypref.data.rows import Unusable
 from raypref.data.splits import key_fold, pair_key, value_fold
@@ -540,3 +540,20 @@ def test_hh_with_explicit_prompts():
     same = sum(r["chosen"].strip() == r["rejected"].strip() != "" for r in rows)
     assert counts.lost == {NO_RESPONSE: empty, "chosen equals rejected": same}
     assert counts.pairs == len({pair_key(r["prompt"], r["chosen"], r["rejected"]) for r in rows}) - empty - same
+
+
+def test_shuffled_people_keep_their_numbers_and_lose_what_is_theirs(tmp_path):
+    """A control: each of three people has as many choices as before, of texts that were all somebody's; other seeds
+    deal otherwise, the same one alike, and the result says so."""
+    rows = [row for name, n in (("a", 30), ("b", 20), ("c", 10)) for row in rows_of(name, n, group=name.upper())]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    config = DataConfig(source=str(tmp_path / "rows.jsonl"), group_column="group", min_rows=2)
+    plain, dealt, again, other = (
+        load(replace(config, shuffled=shuffled), seed)
+        for shuffled, seed in ((False, 0), (True, 0), (True, 0), (True, 1))
+    )
+    sizes = [[sum(map(len, (c.train, c.validation, c.test))) for c in f.clients] for f in (plain, dealt)]
+    assert sizes == [[30, 20, 10]] * 2 and [c.group for c in dealt.clients] == ["A", "B", "C"]
+    assert everything(dealt) != everything(plain) and everything(dealt) == everything(again) != everything(other)
+    assert {p.prompt.split()[0] for p in dealt.clients[0].train} == {"a", "b", "c"}
+    assert SHUFFLED in dealt.notes and SHUFFLED not in plain.notes
