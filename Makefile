@@ -2,6 +2,7 @@
 # make test   sets up .venv, then linters, types, import contracts and the test suite
 # make lint   the first half of `make test`;  make format  puts right what a formatter can
 # make bench  how fast clients train and are judged, beside PEFT's loop, Flower and the frozen base
+# make docs   the pages as a site, in build/site
 # make results  which kept results of results/ are missing, or of an earlier version
 # make clean  removes what the others made
 #
@@ -15,7 +16,7 @@ BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
-.PHONY: demo test lint format bench results clean
+.PHONY: demo test lint format bench docs results clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
@@ -36,6 +37,11 @@ format: $(VENV)/.installed-dev
 
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/speed.py $(ARGS)
+
+docs: $(VENV)/.installed
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "the pages: build/site/index.html"
 
 results: $(VENV)/.installed
 	$(BIN)/python -m raypref.results $(ARGS)

@@ -72,3 +72,29 @@ def test_every_flag_in_the_pages_is_one_of_some_command() -> None:
     for path in PAGES:
         words = set(re.findall(r"(?<![\w-])--[a-z][\w.-]*[\w]", path.read_text()))
         assert words - known - {"--rlhf"} == set(), name(path)  # `--rlhf.…` is any of a section
+
+
+def test_troubleshooting_quotes_what_is_said() -> None:
+    """What it puts in quotation marks as seen is in the code, but for names in between."""
+    page = (ROOT / "docs" / "troubleshooting.md").read_text()
+    seen = re.findall(r"`([^`]+)`", " ".join(re.findall(r"^\| (?!what one)(.*?) \|", page, re.M)))
+    code = re.sub(r'"\s*\n\s*f?"', "", "\n".join(p.read_text() for p in (ROOT / "raypref").rglob("*.py")))
+    options = {"--data.shuffled", "data.max_length", "pip"}
+    for words in set(seen) - options:
+        assert re.search(".*".join(map(re.escape, words.split("…"))), code), words
+
+
+def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    """Every page, with links and anchors that hold; none is forgotten in the navigation, and nothing is fetched."""
+    mkdocs = pytest.importorskip("mkdocs.commands.build", reason="needs the extra docs")
+    from mkdocs.config import load_config
+
+    config = load_config(str(ROOT / "mkdocs.yml"), site_dir=str(tmp_path), strict=True)
+    mkdocs.build(config)
+    built = {p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*.html")}
+    wanted = {"README.html", "CHANGELOG.html", "cluster/README.html"} | {f"docs/{p.stem}.html" for p in PAGES[2:]}
+    assert wanted <= {name.replace("index.html", "README.html") for name in built}
+    shown = (ROOT / "mkdocs.yml").read_text()
+    assert [p.name for p in PAGES[2:] if f"docs/{p.name}" not in shown] == ["README.md"]
+    for page in built:
+        assert not re.search(r'(src|href)="https?://[^"]*\.(js|css|woff2?)"', (tmp_path / page).read_text()), page
