@@ -69,9 +69,9 @@ def rounds(inputs: Inputs, folder: Path) -> Iterator[None]:
     for record in records(inputs, Saved()):
         match record:
             case Started():
-                store.started(record.state)
+                store.started(record.state, record.left)
             case RoundDone():
-                store.round(record.state, record.metrics, record.used, 0.0, record.latent)
+                store.round(record.state, record.metrics, record.used, 0.0, record.left, record.latent)
                 yield
             case _:
                 return

@@ -122,7 +122,7 @@ def test_a_run_is_not_resumed_from_what_is_damaged(tiny, tmp_path, name):
     state, tiny = FedAvg.state(1, torch.arange(3.0)), override(tiny, {"algorithm": "fedavg"})
     store = Store(tmp_path, tiny)
     store.resume("digest")
-    store.round(state, {"train/loss": 1.0}, Usage(), 1.0)
+    store.round(state, {"train/loss": 1.0}, Usage(), 1.0, {})
     checkpoint.write_json(tmp_path / "mlflow.json", {"run_id": "x"})
     found, used, _ = Store(tmp_path, tiny).resume("digest")
     assert torch.equal(found.theta, state.theta) and used == Usage()

@@ -23,9 +23,8 @@ from tests.bars import acting
 
 def measured(result):
     """What a run measured; the rest is names."""
-    return {
-        k: result[k] for k in ("test", "validation", "assignment", "rounds", "client_steps", "bytes_up", "bytes_down")
-    }
+    spent = ("rounds", "client_steps", "bytes_up", "bytes_down", "ledger")
+    return {k: result[k] for k in ("test", "validation", "assignment", *spent)}
 
 
 @pytest.fixture(scope="module")

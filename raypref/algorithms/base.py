@@ -62,8 +62,19 @@ class Algorithm:
     """What it does at its clients beside the objective's loss."""
     pooled: ClassVar[bool] = False
     """Whether it trains on pooled data, in blocks of steps instead of rounds."""
+    needs: ClassVar[Mapping[str, str] | None] = None
+    """Kind of what clients send (`raypref.clients.ledger.KINDS`) -> why the server reads each client's own of it. Of
+    all other kinds it takes one weighted sum over the cohort, or nothing, which secure aggregation could give it. None:
+    nobody has said."""
     rounds_note: ClassVar[str] = ""
     """Beneath tables of budgets: how its rounds are not R rounds of training for the model that is judged."""
+
+    @classmethod
+    def needed(cls) -> Mapping[str, str] | None:
+        """`needs`, as far as it is said of the rounds that the class has: a subclass with rounds of its own must say it
+        anew."""
+        first = next(kind for kind in cls.__mro__ if {"needs", "round"} & vars(kind).keys())
+        return cls.needs if "needs" in vars(first) else None
 
     def __init__(self, config: RunConfig, clients: Clients) -> None:
         """Raises `UserError` where the configuration does not fit the clients."""

@@ -6,6 +6,7 @@ rounds, each of them on batches from everybody.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -44,6 +45,7 @@ class CL(Algorithm):
     weights: ClassVar[str] = "none: pooled data"
     state: ClassVar[type[State]] = CentralizedState
     pooled: ClassVar[bool] = True
+    needs: ClassVar[Mapping[str, str]] = {"training pairs": "all of them are pooled at one server"}
 
     def __init__(self, config: RunConfig, clients: Clients) -> None:
         super().__init__(config, clients)
@@ -79,6 +81,7 @@ class MultiCL(CL):
     """Multi-CL: one model a true group on its pooled data, so that nothing conflicts; an oracle (S2 section 3)."""
 
     title: ClassVar[str] = "Multi CL"
+    needs: ClassVar[Mapping[str, str]] = {**CL.needs, "true group": "pairs are pooled by their true groups"}
 
     def __init__(self, config: RunConfig, clients: Clients) -> None:
         super().__init__(config, clients)

@@ -75,6 +75,7 @@ class Ditto(FedAvg):
     title: ClassVar[str] = "Ditto"
     parameters: ClassVar[Mapping[str, type]] = {"ditto": DittoConfig}
     client: ClassVar[type[ClientHalf]] = DittoHalf
+    needs: ClassVar[Mapping[str, str]] = {}
 
     def round(self, state: FedAvgState) -> tuple[FedAvgState, Metrics]:
         """FedAvg's; the loss that is shown is the global model's, that of the personal ones stands beside it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from raypref.config import RunConfig
 
 
+TRUE_GROUPS = {"true group": "clients are drawn by their true groups"}
+"""What oracles need, see `Algorithm.needs`."""
+
+
 @dataclass(frozen=True)
 class FedAvgState(State):
     theta: Tensor
@@ -33,6 +38,7 @@ class FedAvg(Algorithm):
     title: ClassVar[str] = "FL"
     weights: ClassVar[str] = "by N_c"
     state: ClassVar[type[State]] = FedAvgState
+    needs: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, config: RunConfig, clients: Clients) -> None:
         super().__init__(config, clients)
@@ -69,6 +75,7 @@ class FLTarget(FedAvg):
     """FL_target: FL with clients drawn evenly from the true groups, and nothing else changed; an oracle (S2 3.2)."""
 
     title: ClassVar[str] = "FL_target"
+    needs: ClassVar[Mapping[str, str]] = TRUE_GROUPS
 
     def __init__(self, config: RunConfig, clients: Clients) -> None:
         super().__init__(config, clients)

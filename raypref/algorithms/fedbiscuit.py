@@ -44,6 +44,10 @@ class FedBiscuit(Algorithm):
     weights: ClassVar[str] = "warm-up uniform; then p_c = N_c / Σ N with the rest kept"
     state: ClassVar[type[State]] = FedBiscuitState
     parameters: ClassVar[Mapping[str, type]] = {"experts": ExpertsConfig}
+    needs: ClassVar[Mapping[str, str]] = {
+        "update": "an expert is averaged over the one or two clients of its cluster in a cohort",
+        "readings/validation/loss": "clients go to the expert of their lowest loss, clusters of equal size",
+    }
     rounds_note: ClassVar[str] = "FedBiscuit's include its warm-up (K·T + R - T)"
 
     def __init__(self, config: RunConfig, clients: Clients) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from raypref.algorithms.base import Algorithm, Metrics, State, loss_metrics
 from raypref.algorithms.experts import ExpertsConfig, check_experts
-from raypref.algorithms.fedavg import check_cohort, check_groups_known
+from raypref.algorithms.fedavg import TRUE_GROUPS, check_cohort, check_groups_known
 from raypref.clients.protocol import Clients
 from raypref.config.fields import setting
 from raypref.data.federation import members
@@ -64,6 +64,10 @@ class FedGD(Algorithm):
     weights: ClassVar[str] = "phase 1 uniform; phase 2 by N_c within a group, uniform across groups"
     state: ClassVar[type[State]] = FedGDState
     parameters: ClassVar[Mapping[str, type]] = {"experts": ExpertsConfig, "fedgd": FedGDConfig}
+    needs: ClassVar[Mapping[str, str]] = {
+        "update": "an expert is averaged over the one or two clients of its group in a cohort",
+        "readings/validation/loss": "each client goes to the expert of its lowest loss",
+    }
     rounds_note: ClassVar[str] = "FedGD's model gets R/2 of R, the others find the groups"
 
     def __init__(self, config: RunConfig, clients: Clients) -> None:
@@ -167,6 +171,7 @@ class FedGDTarget(FedGD):
 
     title: ClassVar[str] = "FedGD_target"
     weights: ClassVar[str] = "by N_c within a true group, uniform across groups"
+    needs: ClassVar[Mapping[str, str]] = TRUE_GROUPS
 
     def __init__(self, config: RunConfig, clients: Clients) -> None:
         super().__init__(config, clients)

@@ -97,6 +97,7 @@ class FedRep(Algorithm):
     state: ClassVar[type[State]] = FedAvgState
     parameters: ClassVar[Mapping[str, type]] = {"fit": FitConfig, "fedrep": FedRepConfig}
     client: ClassVar[type[ClientHalf]] = FedRepHalf
+    needs: ClassVar[Mapping[str, str]] = {}
 
     @classmethod
     def check(cls, config: RunConfig) -> None:

@@ -153,6 +153,11 @@ class FedVPAState(State):
     """S^{t-1}: of whom the mixture prior is made."""
 
 
+PEERS = dict.fromkeys(("statistics/mu", "statistics/variance"), "each is a component of its peers' next prior")
+CLUSTERED = {"statistics/mu": "means are clustered, and each client is told its prototype"}
+"""What the mixture prior and the prototypes need, see `Algorithm.needs`."""
+
+
 class FedVPAGP(Algorithm):
     """FedVPA-GP: a latent for each client, with a mixture prior made of its peers and prototypes (S1 section 4)."""
 
@@ -161,6 +166,7 @@ class FedVPAGP(Algorithm):
     state: ClassVar[type[State]] = FedVPAState
     objective: ClassVar[str] = "variational"
     client: ClassVar[type[ClientHalf]] = VariationalHalf
+    needs: ClassVar[Mapping[str, str]] = {**CLUSTERED, **PEERS}
     mixture: ClassVar[bool] = True
     """The federated mixture prior; else N(0, I)."""
     orthogonal: ClassVar[bool] = True
@@ -262,6 +268,7 @@ class FedVPL(FedVPAGP):
     """FedVPL: FedVPA-GP with a fixed Gaussian prior and without prototypes (S1 5.1)."""
 
     title: ClassVar[str] = "FedVPL"
+    needs: ClassVar[Mapping[str, str]] = {}
     mixture, orthogonal = False, False
 
 
@@ -269,6 +276,7 @@ class FedVPLOrtho(FedVPAGP):
     """FedVPL with prototypes and the orthogonal loss (S1 5.4)."""
 
     title: ClassVar[str] = "FedVPL+Ortho"
+    needs: ClassVar[Mapping[str, str]] = CLUSTERED
     mixture, orthogonal = False, True
 
 
@@ -276,4 +284,5 @@ class FedVPLPrior(FedVPAGP):
     """FedVPL with the federated mixture prior, "GB Prior" (S1 5.4)."""
 
     title: ClassVar[str] = "FedVPL+GB Prior"
+    needs: ClassVar[Mapping[str, str]] = PEERS
     mixture, orthogonal = True, False

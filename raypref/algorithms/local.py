@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from raypref.algorithms.base import Algorithm, State
@@ -15,6 +16,7 @@ class Local(Algorithm):
 
     title: ClassVar[str] = "Local"
     weights: ClassVar[str] = "none"
+    needs: ClassVar[Mapping[str, str]] = {}
 
     @property
     def rounds(self) -> int:

@@ -141,6 +141,7 @@ class LoRe(Algorithm):
     state: ClassVar[type[State]] = LoReState
     parameters: ClassVar[Mapping[str, type]] = {"fit": FitConfig, "lore": LoReConfig}
     client: ClassVar[type[ClientHalf]] = LoReHalf
+    needs: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, config: RunConfig, clients: Clients) -> None:
         super().__init__(config, clients)

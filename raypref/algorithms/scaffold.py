@@ -87,6 +87,7 @@ class Scaffold(FedAvg):
     state: ClassVar[type[State]] = ScaffoldState
     parameters: ClassVar[Mapping[str, type]] = {"scaffold": ScaffoldConfig}
     client: ClassVar[type[ClientHalf]] = ScaffoldHalf
+    needs: ClassVar[Mapping[str, str]] = {}
 
     def init(self) -> ScaffoldState:
         """1. x, and c = c_i = 0."""

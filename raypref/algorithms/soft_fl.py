@@ -57,6 +57,10 @@ class SoftFL(Algorithm):
     weights: ClassVar[str] = "by w_{k,c}, each client's validation accuracy of expert k, normalized"
     state: ClassVar[type[State]] = SoftFLState
     parameters: ClassVar[Mapping[str, type]] = {"experts": ExpertsConfig, "soft_fl": SoftFLConfig}
+    needs: ClassVar[Mapping[str, str]] = {
+        "update": "every expert takes a sum of its own, so that K of them tell clients apart",
+        "readings/validation/accuracy": "they are each client's weights over the experts",
+    }
 
     @classmethod
     def check(cls, config: RunConfig) -> None:

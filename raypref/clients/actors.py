@@ -273,7 +273,9 @@ class ActorClients(Pool):
             ids = self.placement.clients + ks
             data = {int(i): virtual[i] for i in ids}
             make = (self.config, data, self.inputs.choice_ids, self.inputs.pad)
-            parts.append(by_ray_train(PooledTask(make, TrainPooled(ids, rows[ks], moments[ks], begin, end))))
+            work = TrainPooled(ids, rows[ks], moments[ks], begin, end)
+            parts.append(by_ray_train(PooledTask(make, work)))
+            self.ledger.result(work, parts[-1])
         out, state, loss = (
             np.concatenate([getattr(part, name) for part in parts]) for name in ("rows", "moments", "loss")
         )

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from raypref.clients.half import Message
 from raypref.clients.kept import Kept
+from raypref.clients.ledger import Ledger
 from raypref.clients.protocol import Placement, Trained, Usage
 from raypref.clients.work import (
     Compose,
@@ -77,16 +78,31 @@ class Pool(ABC):
         self.groups = inputs.data.groups
         self.group_of = inputs.data.group_of
         self.used = Usage()
+        self.ledger = Ledger()
+        """What has left the clients since it was last taken."""
+        self.ledger.add("join/size", self.sizes, len(self.sizes))
+        if self.groups:
+            self.ledger.add("join/group", self.group_of, len(self.sizes))
         self.half = registry.algorithm(inputs.config.algorithm).client
         """What the algorithm does at its clients."""
 
+    def ask(self, asked: Sequence[tuple[int, Work]]) -> list[Any]:
+        """What workers compute: the one door through which anything comes back from clients, and is counted.
+
+        asked: a worker and what it is to do, each. Results are in this order.
+        """
+        results = self.gather([self.call(worker, work) for worker, work in asked])
+        for (_, work), result in zip(asked, results, strict=True):
+            self.ledger.result(work, result)
+        return results
+
     @abstractmethod
     def call(self, worker: int, work: Work) -> Any:
-        """Start some work at a worker; what comes back goes to `gather`."""
+        """Start some work at a worker; what comes back goes to `gather`. Only `ask` calls it."""
 
     @abstractmethod
     def gather(self, calls: Sequence[Any]) -> list[Any]:
-        """The results of calls, in their order."""
+        """The results of calls, in their order. Only `ask` calls it."""
 
     def share(self, value: np.ndarray) -> Any:
         """Something that several calls take."""
@@ -155,6 +171,9 @@ class Pool(ABC):
         self, pools: Sequence[np.ndarray], rows: Tensor, moments: Tensor, begin: int, end: int
     ) -> tuple[Tensor, Tensor, np.ndarray]:
         self.used = self.used.add(Usage(client_steps=len(pools) * (end - begin)))
+        if begin == 0:  # they are held from there on, also where a resumed run asks for them again
+            for pool in pools:
+                self.ledger.add("join/pairs", [self.inputs.data.clients[c].train.tokens for c in pool], len(pool))
         return self.run_pooled(pools, rows.numpy(), moments.numpy(), begin, end)
 
     def run_pooled(
@@ -166,20 +185,18 @@ class Pool(ABC):
         wanted = [pool.tolist() for pool in pools]
         if self.pools != wanted:
             virtual = pooled(self.inputs.data.clients, pools)
-            self.gather([self.call(w, Hold({first + k: virtual[k] for k in ks})) for w, ks in enumerate(mine)])
+            self.ask([(w, Hold({first + k: virtual[k] for k in ks})) for w, ks in enumerate(mine)])
             self.pools = wanted
         width = self.placement.stack
         stacks = [(w, ks[i : i + width]) for w, ks in enumerate(mine) for i in range(0, len(ks), width)]
-        results = self.gather(
-            [self.call(w, TrainPooled(first + ks, rows[ks], moments[ks], begin, end)) for w, ks in stacks]
-        )
+        results = self.ask([(w, TrainPooled(first + ks, rows[ks], moments[ks], begin, end)) for w, ks in stacks])
         out, state, loss = np.empty_like(rows), np.empty_like(moments), np.empty(len(pools))
         for (_, ks), result in zip(stacks, results, strict=True):
             out[ks], state[ks], loss[ks] = result.rows, result.moments, result.loss
         return torch.from_numpy(out), torch.from_numpy(state), loss
 
     def weight_norms(self) -> dict[str, float]:
-        return self.gather([self.call(0, WeightNorms())])[0]
+        return self.ask([(0, WeightNorms())])[0]
 
     def evaluate(self, rows: Tensor, fold: str, clients: np.ndarray | None = None) -> dict[str, np.ndarray]:
         """clients: ascending, whose columns are wanted and nobody else is asked; None: all."""
@@ -188,7 +205,7 @@ class Pool(ABC):
         chosen = np.arange(self.placement.clients) if clients is None else clients
         parts = [np.intersect1d(self.placement.members(w), chosen) for w in range(self.placement.workers)]
         asked = [(w, part) for w, part in enumerate(parts) if len(part)]
-        results = self.gather([self.call(w, Evaluate(part, shared, fold)) for w, part in asked])
+        results = self.ask([(w, Evaluate(part, shared, fold)) for w, part in asked])
         count = len(chosen)
         out = {name: np.empty((len(matrix), count)) for name in results[0]}
         for (_, part), result in zip(asked, results, strict=True):
@@ -236,7 +253,7 @@ class Pool(ABC):
         """
         stacks = self.placement.stacks(chosen)
         at = [np.searchsorted(chosen, members) for _, members in stacks]
-        return at, self.gather([self.call(w, work(m, i)) for (w, m), i in zip(stacks, at, strict=True)])
+        return at, self.ask([(w, work(m, i)) for (w, m), i in zip(stacks, at, strict=True)])
 
 
 def _together(at: Sequence[np.ndarray], parts: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from raypref.algorithms.base import Algorithm, State, starts
+from raypref.clients.ledger import Entries
 from raypref.clients.pool import InProcess, Inputs, Pool
 from raypref.clients.protocol import Clients, Usage
 from raypref.clients.seen import parted
@@ -43,6 +44,8 @@ class Started:
     state: State
     rounds: int
     """Communication rounds of the whole run."""
+    left: Entries
+    """What has left clients before the first round (`raypref.clients.ledger`)."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,8 @@ class RoundDone:
     state: State
     metrics: dict[str, float]
     used: Usage
+    left: Entries
+    """What has left clients since the record before, as in all records."""
     latent: dict[str, np.ndarray] | None = None
     """The clients' posteriors where they are due, and `prototypes` where clients are pulled to them."""
 
@@ -64,9 +69,18 @@ class PersonalizationStarts:
     """θ^init: [D], or [C, D]."""
     done: int
     """Clients that were personalized before an interruption."""
+    left: Entries
 
 
-Record = Started | RoundDone | Reported | PersonalizationStarts | Personalized
+@dataclass(frozen=True)
+class ClientsDone:
+    """Some clients are personalized."""
+
+    clients: Personalized
+    left: Entries
+
+
+Record = Started | RoundDone | Reported | PersonalizationStarts | ClientsDone
 
 
 @dataclass(frozen=True)
@@ -132,7 +146,7 @@ def records(inputs: Inputs, saved: Saved, reports: Reports | None = None) -> Ite
         algorithm: Algorithm = registry.algorithm(inputs.config.algorithm)(inputs.config, participants)
         # 1. The global phase, of the seen clients alone.
         state = saved.state or algorithm.init()
-        yield Started(state, algorithm.rounds)
+        yield Started(state, algorithm.rounds, clients.ledger.take())
         while state.round < algorithm.rounds:
             if reports and reports.due(state.round) and state.round > saved.reported:
                 yield report(reports, algorithm, state, participants, clients)
@@ -141,16 +155,16 @@ def records(inputs: Inputs, saved: Saved, reports: Reports | None = None) -> Ite
             if posteriors:
                 numbers = latent.numbers(posteriors["mu"], posteriors["log_variance"], participants.group_of)
                 metrics |= {f"latent/{name}": value for name, value in numbers.items()}
-            yield RoundDone(state, metrics, used, posteriors)
+            yield RoundDone(state, metrics, used, clients.ledger.take(), posteriors)
         # 2. What each client starts from.
         start = starts(algorithm, state, newcomers)
-        yield PersonalizationStarts(start, len(saved.personalized))
+        yield PersonalizationStarts(start, len(saved.personalized), clients.ledger.take())
         shared = algorithm.shared(state)
         # 3. Personalization, no further communication.
         for stack in clients.stacks():
             if not saved.personalized.issuperset(stack.tolist()):
                 rows = start.expand(len(stack), -1) if start.dim() == 1 else start[stack]
-                yield clients.personalize(stack, rows, shared)
+                yield ClientsDone(clients.personalize(stack, rows, shared), clients.ledger.take())
 
 
 def shown_posteriors(
@@ -278,11 +292,11 @@ def run(
                 seconds, last = time.monotonic() - last, time.monotonic()
                 match record:
                     case Started():
-                        store.started(record.state)
+                        store.started(record.state, record.left)
                         what = "blocks of steps" if store.algorithm.pooled else "rounds"
                         progress = next_bar(record.rounds, what, record.state.round)
                     case RoundDone():
-                        store.round(record.state, record.metrics, record.used, seconds, record.latent)
+                        store.round(record.state, record.metrics, record.used, seconds, record.left, record.latent)
                         if progress:
                             progress.advance(1, f"loss {record.metrics['train/loss']:.3f}")
                         if track:
@@ -294,12 +308,12 @@ def run(
                         if heard:
                             heard(line)
                     case PersonalizationStarts():
-                        store.initialization(record.initialization)
+                        store.initialization(record.initialization, record.left)
                         progress = next_bar(len(inputs.sizes), "personalization", record.done)
-                    case Personalized():
-                        store.personalized(record, seconds)
+                    case ClientsDone():
+                        store.personalized(record.clients, seconds, record.left)
                         if progress:
-                            progress.advance(len(record.clients))
+                            progress.advance(len(record.clients.clients))
         if adapters:  # before the result, with which a run is finished: what is killed here is written again
             store.export(inputs.layout, inputs.data.ids)
         result = store.finish(inputs.data, inputs.layout)

@@ -16,6 +16,7 @@ from raypref.evaluation import calibration, diagnostics, drawings, latent_figure
 from raypref.evaluation.curve import seen_and_unseen
 from raypref.evaluation.latent import Latent
 from raypref.evaluation.runs import ALL, FinishedRun, context_marks, run_name
+from raypref.experiment import ledger
 from raypref.storage.results import Store
 from raypref.tools import checkpoint
 
@@ -23,14 +24,16 @@ from raypref.tools import checkpoint
 def publish(store: Store, track: Any | None = None) -> None:
     """Write a finished run's tables and figures into its folder; track them, its metrics and its adapters.
 
-    They are `table.md`, `results.csv` and `curve.png`; for methods that group clients `groups.json` and `groups.png`;
-    for those with a latent space `latent.png`.
+    They are `table.md`, `results.csv`, `curve.png`, `ledger.csv` and `ledger.md`; for methods that group clients
+    `groups.json` and `groups.png`; for those with a latent space `latent.png`.
     """
     result, folder = store.result(), store.folder
     seen, _ = seen_and_unseen(result)
     checkpoint.write_bytes(folder / "table.md", report.markdown([result]).encode())
     checkpoint.write_bytes(folder / "results.csv", report.to_csv([result]).encode())
     report.curve_figure([result], folder / "curve.png")
+    checkpoint.write_bytes(folder / "ledger.csv", ledger.to_csv(store.left()).encode())
+    checkpoint.write_bytes(folder / "ledger.md", ledger.markdown(result).encode())
     assigned = [(line["round"], line["assignment"]) for line in store.lines() if line.get("assignment")]
     if assigned:
         rounds, groups = zip(*assigned, strict=True)
@@ -52,7 +55,7 @@ def publish(store: Store, track: Any | None = None) -> None:
     for size, values in probe_metrics(seen):
         track.metrics(values, step=size)
     files = ("config.json", "result.json", "table.md", "results.csv", "curve.png", "groups.json", "groups.png")
-    for name in (*files, "latent.npz", "latent.png"):
+    for name in (*files, "ledger.csv", "ledger.md", "latent.npz", "latent.png"):
         if (folder / name).exists():
             track.artifact(folder / name)
     if (folder / "adapters").exists():

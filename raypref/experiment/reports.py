@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from raypref.algorithms.base import Algorithm, State
+from raypref.clients.ledger import Entries
 from raypref.clients.pool import Pool
 from raypref.clients.protocol import Clients
 from raypref.config import RunConfig
@@ -39,6 +40,8 @@ class Reported:
     """Means over the clients that were read, on the validation fold."""
     report_steps: int
     """Optimizer steps that the reading took, summed over clients; they are not among the run's own."""
+    left: Entries
+    """What left clients for it (`raypref.clients.ledger`)."""
 
 
 def steps(config: RunConfig) -> int:
@@ -61,4 +64,4 @@ def report(reports: Reports, algorithm: Algorithm, state: State, clients: Client
     measures = pool.validate(clients.keys[chosen], rows, steps(pool.config))
     pool.used = used
     means = {name: float(values.mean()) for name, values in measures.items()}
-    return Reported(state.round, means, len(chosen) * steps(pool.config))
+    return Reported(state.round, means, len(chosen) * steps(pool.config), pool.ledger.take())

@@ -3,13 +3,14 @@
 config.json                  the configuration
 data.json                    a digest of the data as it was read
 state.safetensors            state after the last round, with its round, budget and configuration key inside
-records.jsonl                a line a round: metrics, budget, group assignment where it changed
+records.jsonl                a line a round: metrics, budget, what left clients, group assignment where it changed
 restarts.json                how often it went on by itself after an actor or a node was lost
 reports.jsonl                in a sweep that asks for it: validation of a few clients at intervals
 latent.npz                   with the variational objective: the clients' posteriors over rounds
 initialization.safetensors   what every client starts its personalization from
 clients/NNN.safetensors      a stack of personalized clients: rows and curves
 result.json                  the result; a run is finished when it is there
+ledger.csv, ledger.md        what has left clients, by round and in all (`raypref.experiment.publish`)
 adapters/                    the same parameters as PEFT folders
 """
 
@@ -18,15 +19,16 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import numpy as np
 import torch
 
 from raypref.algorithms.base import State
+from raypref.clients.ledger import SERVER, Entries, named
 from raypref.clients.protocol import Usage
 from raypref.clients.seen import unseen
 from raypref.clients.work import Personalized
@@ -37,6 +39,19 @@ from raypref.evaluation.latent import Latent
 from raypref.models.identity import base_identity
 from raypref.models.layout import HEAD, Layout
 from raypref.tools import checkpoint, console
+
+
+class Left(NamedTuple):
+    """A line of the ledger."""
+
+    phase: str
+    """`start`, `round`, `reading` (of a sweep, between rounds), `initialization` or `personalization`."""
+    round: int
+    """After how many rounds it was counted."""
+    kind: str
+    clients: int
+    """How many times a client sent something of it."""
+    bytes: int
 
 
 class Store:
@@ -88,10 +103,10 @@ class Store:
         self.restarts += 1
         checkpoint.write_json(self.folder / "restarts.json", {"restarts": self.restarts})
 
-    def started(self, state: State) -> None:
-        """Record the first groups, before any round."""
+    def started(self, state: State, left: Entries) -> None:
+        """Record the first groups, and what has left clients before any round."""
         if not self.lines():
-            self._append({"round": state.round, "assignment": self.algorithm.groups(state)})
+            self._append({"round": state.round, "assignment": self.algorithm.groups(state), "left": left})
 
     def round(
         self,
@@ -99,6 +114,7 @@ class Store:
         metrics: dict[str, float],
         used: Usage,
         seconds: float,
+        left: Entries,
         latent: dict[str, np.ndarray] | None = None,
     ) -> None:
         """Save a round: its record first, then the state, so that a state never lacks its records."""
@@ -112,16 +128,17 @@ class Store:
                 "used": dataclasses.asdict(used),
                 "seconds": round(seconds, 3),
                 "assignment": self.algorithm.groups(state),
+                "left": left,
             }
         )
         tensors, values = checkpoint.take_apart(state)
         checkpoint.save(self.folder / "state.safetensors", tensors, values | {"used": dataclasses.asdict(used)})
 
-    def initialization(self, rows: torch.Tensor) -> None:
+    def initialization(self, rows: torch.Tensor, left: Entries) -> None:
         """Save what clients start their personalization from: [D], or [C, D]."""
-        checkpoint.save(self.folder / "initialization.safetensors", {"rows": rows}, {})
+        checkpoint.save(self.folder / "initialization.safetensors", {"rows": rows}, {"left": left})
 
-    def personalized(self, done: Personalized, seconds: float) -> None:
+    def personalized(self, done: Personalized, seconds: float, left: Entries) -> None:
         """Save a stack of personalized clients in a file of its own."""
         tensors = {"clients": torch.tensor(done.clients), "rows": torch.tensor(done.rows)}
         for fold, curves in done.curves.items():
@@ -132,7 +149,9 @@ class Store:
                 tensors |= {f"diagnostics/{mark}/{name}/{c}": torch.tensor(v) for name, v in diagnoses[i].items()}
         tensors |= {f"probes/{name}": torch.tensor(values) for name, values in done.probes.items()}
         checkpoint.save(
-            self.folder / "clients" / f"{int(done.clients[0]):05d}.safetensors", tensors, {"seconds": seconds}
+            self.folder / "clients" / f"{int(done.clients[0]):05d}.safetensors",
+            tensors,
+            {"seconds": seconds, "left": left},
         )
 
     def report(self, read: dict[str, Any]) -> dict[str, Any]:
@@ -148,6 +167,24 @@ class Store:
     def lines(self) -> list[dict[str, Any]]:
         """The records so far; a last line cut short by a kill is dropped."""
         return checkpoint.read_lines(self.folder / "records.jsonl")
+
+    def left(self) -> list[Left]:
+        """What has left clients so far, in its order."""
+        lines = self.lines()
+        parts = [("round" if line["round"] else "start", line["round"], line.get("left", {})) for line in lines]
+        parts += [("reading", line["round"], line.get("left", {})) for line in self.reports()]
+        parts.sort(key=lambda part: part[1])
+        last = lines[-1]["round"] if lines else 0
+        saved = [self.folder / "initialization.safetensors", *self._stacks()]
+        phases = ["initialization", *["personalization"] * len(saved)]
+        for phase, file in zip(phases, saved, strict=False):
+            if file.exists():
+                parts.append((phase, last, checkpoint.load(file)[1].get("left", {})))
+        return [
+            Left(phase, round, kind, clients, size)
+            for phase, round, entries in parts
+            for kind, (clients, size) in entries.items()
+        ]
 
     def finish(self, data: EncodedFederation, layout: Layout) -> dict[str, Any]:
         """Put the personalized stacks together; write and return the result."""
@@ -203,6 +240,12 @@ class Store:
                 "personalization": sum(values["seconds"] for _, values in stacks),
             },
             "restarts": self.restarts,
+            "privacy": {
+                name.removeprefix("privacy/"): value
+                for name, value in (lines[-1].get("metrics", {}) if lines else {}).items()
+                if name.startswith("privacy/")
+            },
+            "ledger": totals(self.left(), self.algorithm.needed() or {}),
             "marks": list(self.config.personalization.marks),
             **curves,
             "margins": {"test": margins},
@@ -238,6 +281,19 @@ class Store:
     def _append(self, line: dict[str, Any], name: str = "records.jsonl") -> None:
         with open(self.folder / name, "a") as file:
             file.write(json.dumps(line) + "\n")
+
+
+def totals(left: Sequence[Left], needs: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """By kind: who could read it, in how many rounds it left, how many times a client sent it, and bytes.
+
+    needs: what the method's server reads of each client (`Algorithm.needs`)."""
+    out: dict[str, dict[str, Any]] = {}
+    for kind in dict.fromkeys(entry.kind for entry in left):
+        of = [entry for entry in left if entry.kind == kind]
+        rounds = len({entry.round for entry in of if entry.phase == "round"})
+        sums = {"rounds": rounds, "clients": sum(e.clients for e in of), "bytes": sum(e.bytes for e in of)}
+        out[kind] = {"reader": SERVER if kind in needs else named(kind).reader, **sums}
+    return out
 
 
 def _rounded(values: Any) -> Any:

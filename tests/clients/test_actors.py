@@ -39,7 +39,7 @@ def test_ray_is_in_process_bit_for_bit(tiny, tmp_path, cluster, few, per_actor, 
     for fold in ("validation", "test"):
         assert here[fold] == there[fold]
     assert here["assignment"] == there["assignment"]
-    assert here["bytes_up"] == there["bytes_up"]
+    assert here["bytes_up"] == there["bytes_up"] and here["ledger"] == there["ledger"]
 
 
 def test_the_variational_objective_is_the_same_over_actors(tiny, tmp_path, cluster):
@@ -51,7 +51,7 @@ def test_the_variational_objective_is_the_same_over_actors(tiny, tmp_path, clust
     )
     here = experiment.run(config, tmp_path / "here", adapters=False)
     there = experiment.run(override(config, {"clients.backend": "ray"}), tmp_path / "there", adapters=False)
-    for name in ("test", "probes", "assignment", "bytes_up", "bytes_down"):
+    for name in ("test", "probes", "assignment", "bytes_up", "bytes_down", "ledger"):
         assert here[name] == there[name]
     one, other = (Latent.load(tmp_path / where / "latent.npz") for where in ("here", "there"))
     assert one.rounds.tolist() == [1, 2, 4]
