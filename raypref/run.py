@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from raypref.config import RunConfig
+from raypref.config import RunConfig, by_another
 from raypref.config.spaces import listing, load_space
 from raypref.tools import checkpoint, console
 from raypref.tools.cli import parse
@@ -63,7 +62,7 @@ def command(argv: list[str]) -> int:
     from raypref.storage.results import run_folder
 
     config = identified(options.config)
-    configs = [dataclasses.replace(config, algorithm=a) for a in others] + [config]
+    configs = [by_another(config, a) for a in others] + [config]
     folders = [run_folder(out, config, options.resume) for config in configs]
     inputs: list[Inputs | None] = [None] * len(configs)
     if not all((folder / "result.json").exists() for folder in folders):  # whatever any would refuse, before one starts

@@ -7,6 +7,7 @@ ALGORITHMS: dict[str, str] = {
     "cl": "raypref.algorithms.centralized:CL",
     "multi_cl": "raypref.algorithms.centralized:MultiCL",
     "fedavg": "raypref.algorithms.fedavg:FedAvg",
+    "dp_fedavg": "raypref.algorithms.dp_fedavg:DPFedAvg",
     "fl_target": "raypref.algorithms.fedavg:FLTarget",
     "fedbiscuit": "raypref.algorithms.fedbiscuit:FedBiscuit",
     "soft_fl": "raypref.algorithms.soft_fl:SoftFL",

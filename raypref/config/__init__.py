@@ -68,15 +68,27 @@ def read_config(folder: Path) -> RunConfig:
         raise UserError(f"{folder / 'config.json'}: {error}; it may be of another version of raypref") from error
 
 
+def by_another(config: RunConfig, algorithm: str) -> RunConfig:
+    """The same run by another method, without what only one's own method promises (a section with a `promise`)."""
+    others = registry.algorithm(algorithm).parameters
+    sections = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
+    reset = {k: type(v)() for k, v in sections.items() if hasattr(v, "promise") and k not in others}
+    return dataclasses.replace(config, algorithm=algorithm, **reset)
+
+
 def validate(config: RunConfig) -> None:
     """What can be said without the data: raises `UserError` with one line that says what to do."""
     algorithm, objective = registry.algorithm(config.algorithm), registry.objective(config.objective)
     values = flatten(dataclasses.asdict(config))
     for name, field in identity.described().items():
         check_range(name, values[name], field)
-    for section in (getattr(config, f.name) for f in dataclasses.fields(config)):
+    for name, section in ((f.name, getattr(config, f.name)) for f in dataclasses.fields(config)):
         if hasattr(section, "check"):
             section.check()
+        if hasattr(section, "promise") and name not in algorithm.parameters and section != type(section)():
+            needs = algorithm.needed()
+            why = f", and its server reads {', '.join(needs)} of each client" if needs else ""
+            raise UserError(f"{config.algorithm} does nothing with {name}.*{why}; {section.promise}")
     marks, diagnosed = config.personalization.marks, config.diagnostics.marks
     if list(diagnosed) != sorted(set(diagnosed) & set(marks)):
         raise UserError(f"diagnostics.marks is {diagnosed}; give some of personalization.marks {marks}, rising")

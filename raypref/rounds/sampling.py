@@ -21,6 +21,11 @@ def uniform_sample(count: int, clients: int, draw: np.random.Generator) -> np.nd
     return np.sort(draw.choice(clients, size=count, replace=False)).astype(np.int64)
 
 
+def poisson_sample(rate: float, clients: int, draw: np.random.Generator) -> np.ndarray:
+    """Draw each of `clients` by itself with probability `rate`, ascending int64; how many they are is chance, too."""
+    return np.flatnonzero(draw.random(clients) < rate).astype(np.int64)
+
+
 def group_debiased_sample(count: int, groups: Sequence[np.ndarray], draw: np.random.Generator) -> np.ndarray:
     """Draw a cohort with an even group composition: G_r = GroupDebiasedSample(|G|, {A_k}) (S2 3.2, 4.1, Algorithm 1).
 
