@@ -105,7 +105,7 @@ def track(folder: Path, run: str) -> None:
     record = mlflow_record(folder)
     id = record.get("run_id") or (run if re.fullmatch("[0-9a-f]{32}", run) else "")
     if id:
-        uri = record.get("uri") or tracking.tracking_uri(working_folder())
+        uri = tracking.revealed(record["uri"]) if "uri" in record else tracking.tracking_uri(working_folder())
         with tracking.Run(uri, "", "", {}, run_id=id) as to:
             publish_judgements(folder, to)
         if not to.delivered:

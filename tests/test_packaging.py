@@ -280,6 +280,7 @@ CONTAINER = an(
         "image": TEXT,
         "command": many(TEXT),
         "env": many(an({"name": TEXT, "value": TEXT}, "name", "value")),
+        "envFrom": many(an({"secretRef": an({"name": TEXT}, "name")}, "secretRef")),
         "ports": many(an({"containerPort": COUNT}, "containerPort")),
         "readinessProbe": an({"httpGet": an({"path": TEXT, "port": COUNT}, "path", "port")}, "httpGet"),
         "resources": RESOURCES,

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import ray
 import torch
+from ray._private import ray_constants
 from ray.util import (
     get_current_placement_group,
     placement_group,
@@ -61,7 +62,8 @@ REMEDY = "lower clients.{kind}s-per-actor or raise clients.clients-per-actor, or
 def start_ray() -> None:
     """Join the cluster that is named or running, or else start one on this machine."""
     if not ray.is_initialized():
-        _check_address()
+        if not _check_address():
+            listen_here_alone()
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
         handed = {name: os.environ[name] for name in (registry.PLUGINS, FOLDER) if os.environ.get(name)}
@@ -84,9 +86,18 @@ def start_ray() -> None:
                     signal.signal(number, handler)
 
 
-def _check_address() -> None:
-    """`UserError` within seconds where nothing answers at RAY_ADDRESS, or at the address that a head has left behind:
-    Ray itself waits for many minutes."""
+def listen_here_alone() -> None:
+    """Have the Ray that is started next listen on the loopback interface alone, where its ports are else open on all of
+    the machine's: what Ray does on other systems than Linux, and for whoever sets its variable. That says otherwise
+    where a person has set it."""
+    if ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR not in os.environ:
+        os.environ[ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR] = "0"
+        ray_constants.ENABLE_RAY_CLUSTER = False
+
+
+def _check_address() -> bool:
+    """Whether there is a cluster to join. `UserError` within seconds where nothing answers at RAY_ADDRESS, or at the
+    address that a head has left behind: Ray itself waits for many minutes."""
     named = os.environ.get("RAY_ADDRESS", "")
     left = Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()) / "ray" / "ray_current_cluster"
     address, where = named, "RAY_ADDRESS"
@@ -94,7 +105,7 @@ def _check_address() -> None:
         address, where = left.read_text().strip(), str(left)
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not colon or not port.isdigit():
-        return
+        return address not in ("", "local")
     try:
         socket.create_connection((host, int(port)), timeout=10).close()
     except OSError as error:
@@ -103,6 +114,7 @@ def _check_address() -> None:
             f"no Ray cluster answers at {address} ({error.strerror or error}), which {where} names; start it there, or "
             f"{remedy}"
         ) from error
+    return True
 
 
 def bundles(config: RunConfig, clients: int) -> list[dict[str, float]]:

@@ -20,6 +20,7 @@ from typing import Any, Generic, TypeVar
 
 from raypref.config import UserError
 from raypref.tools import console
+from raypref.tools.secrets import hidden
 
 T = TypeVar("T")
 
@@ -33,12 +34,15 @@ class Again(Exception):
     """A request failed that is worth another try. `wait`: seconds that the server asked for."""
 
     def __init__(self, why: str, wait: float = 0.0) -> None:
-        super().__init__(why)
+        super().__init__(hidden(why))
         self.wait = wait
 
 
 class Refused(Exception):
     """A request failed that is not worth another try; others may still succeed."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(hidden(why))
 
 
 def address(keyless: bool = False) -> tuple[str, str]:
@@ -88,6 +92,7 @@ def _message(response: Any) -> tuple[str, str]:
     except (ValueError, KeyError, TypeError):
         message, code = response.text, ""
     line = " ".join(str(message or http.client.responses.get(response.status_code, "")).split())
+    line = hidden(line)  # servers repeat the key that they refuse
     return line if len(line) <= 300 else line[:299] + "…", str(code or "")
 
 

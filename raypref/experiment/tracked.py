@@ -14,6 +14,7 @@ from raypref.config import RunConfig, flatten, to_dict
 from raypref.config.identity import policy_key
 from raypref.tools import checkpoint, console
 from raypref.tools.folders import working_folder
+from raypref.tools.secrets import hidden
 
 if TYPE_CHECKING:
     from raypref.clients.pool import Inputs
@@ -37,12 +38,13 @@ def tracker(experiment: str, uri: str | None = None) -> Tracker:
     uri: None for that of the environment and of the folder where the command was typed."""
     from raypref.storage import tracking
 
-    uri = uri or tracking.tracking_uri(working_folder())
+    uri = tracking.revealed(uri) if uri else tracking.tracking_uri(working_folder())
     return Tracker(uri, experiment, tracking.prepare(uri, experiment))
 
 
 def mlflow_record(folder: Path) -> dict[str, Any]:
-    """`uri`, `experiment` and `run_id` of a folder's MLflow run, and `done` once all is tracked; {} without a run."""
+    """`uri` (without its password), `experiment` and `run_id` of a folder's MLflow run, and `done` once all is tracked;
+    {} without a run."""
     path = folder / "mlflow.json"
     return checkpoint.read_json(path) if path.exists() else {}
 
@@ -65,7 +67,7 @@ def mlflow_run(
     from raypref.storage import tracking
 
     params, tags = flatten(to_dict(config)), {**tags, "raypref.folder": str(folder)}
-    record = {"uri": to.uri, "experiment": to.experiment, "run_id": record.get("run_id", "")}
+    record = {"uri": hidden(to.uri), "experiment": to.experiment, "run_id": record.get("run_id", "")}
     run = tracking.Run(to.uri, to.experiment_id, label, params, tags, parent or None, record["run_id"])
     try:
         with run:

@@ -19,6 +19,7 @@ from raypref.judges.prompts import Variant, fill, parse, variant
 from raypref.judges.responses import Response, Sections
 from raypref.judges.win_rate import Verdict
 from raypref.tools import console
+from raypref.tools.secrets import hidden
 
 TEMPERATURE = 0.0
 
@@ -149,7 +150,7 @@ def ask(questions: Sequence[str], options: Endpoint, readable: Callable[[str], b
             )
             failed = ask_all(missing, retries, options.threads, client.url, "answers", len(key_of) - len(missing))
     answers = {q: store.answers[k] for q, k in key_of.items() if k in store.answers and q not in failed}
-    return Asked(answers, failed, len(missing), len(key_of) - len(missing), url)
+    return Asked(answers, failed, len(missing), len(key_of) - len(missing), hidden(url))
 
 
 def _missing(

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from raypref.config import UserError
 from raypref.tools.console import TERMINATED, warn
 from raypref.tools.errors import Stopped
+from raypref.tools.secrets import MASK, hidden
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -60,6 +61,15 @@ def tracking_uri(base: Path) -> str:
     if not uri:
         return SQLITE + str((base / "mlflow.db").resolve())
     return SQLITE + str(Path(uri.removeprefix(SQLITE)).resolve()) if uri.startswith(SQLITE) else uri
+
+
+def revealed(uri: str) -> str:
+    """A URI as it was written down, with the password that was left out of it: that of MLFLOW_TRACKING_URI. Raises
+    `UserError` where that is another one."""
+    given = os.environ.get("MLFLOW_TRACKING_URI", "")
+    if MASK in uri and hidden(given) != uri:
+        raise UserError(f"{uri} had a password, which is kept nowhere; set MLFLOW_TRACKING_URI to it")
+    return given if MASK in uri else uri
 
 
 def prepare(uri: str, experiment: str) -> str:
@@ -313,7 +323,7 @@ class Run:
     def _end(self, status: str, error: BaseException | None) -> None:
         try:
             if status == "FAILED":
-                self._client.set_tag(self.id, ERROR, _short(f"{type(error).__name__}: {error}"))
+                self._client.set_tag(self.id, ERROR, _short(hidden(f"{type(error).__name__}: {error}")))
             self._client.set_terminated(self.id, status)
             self.delivered = True
         except Exception as refused:

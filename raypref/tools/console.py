@@ -18,6 +18,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from raypref.tools.errors import UserError
+from raypref.tools.secrets import hidden
 
 TERMINATED = 128 + signal.SIGTERM
 """Exit status after SIGTERM."""
@@ -58,7 +59,7 @@ def _is_error(record: logging.LogRecord) -> bool:
 def say(what: Any) -> None:
     """Print a sentence, or anything that rich can draw such as a table, on standard output."""
     if isinstance(what, str):
-        print(what, flush=True)
+        print(hidden(what), flush=True)
         return
     from rich.console import Console
 
@@ -71,12 +72,12 @@ def say(what: Any) -> None:
 
 def note(text: str) -> None:
     """Print a sentence on standard error, apart from the output proper."""
-    print(text, file=sys.stderr, flush=True)
+    print(hidden(text), file=sys.stderr, flush=True)
 
 
 def warn(text: str) -> None:
     """Print a warning on standard error."""
-    print(f"raypref: warning: {text}", file=sys.stderr, flush=True)
+    print(f"raypref: warning: {hidden(text)}", file=sys.stderr, flush=True)
 
 
 class Progress:
@@ -174,7 +175,7 @@ def main(function: Callable[[list[str]], int | None], argv: Sequence[str], resum
         if isinstance(error, SystemExit) and error.code != TERMINATED:
             raise
         if debug:
-            traceback.print_exc()
+            _trace()
         # From a Ray actor it arrives wrapped, the remote traceback in its text; `cause` is the original.
         line = str(getattr(error, "cause", error)) if isinstance(error, UserError) else f"interrupted{resume}"
         print(f"raypref: {line}", file=sys.stderr, flush=True)
@@ -185,8 +186,13 @@ def main(function: Callable[[list[str]], int | None], argv: Sequence[str], resum
         if (full := _disk(error)) and not debug:
             print(f"raypref: {full}", file=sys.stderr, flush=True)
             return 2
-        traceback.print_exc()
+        _trace()
         return 1
+
+
+def _trace() -> None:
+    """Print where the exception at hand came from."""
+    print(hidden(traceback.format_exc()), file=sys.stderr, end="", flush=True)
 
 
 @contextlib.contextmanager

@@ -5,9 +5,16 @@ from __future__ import annotations
 import difflib
 import typing
 
+from raypref.tools.secrets import hidden
+
 
 class UserError(Exception):
-    """An error that a person can mend. The message is one line: what was wrong, what to do. Exit status 2."""
+    """An error that a person can mend. The message is one line: what was wrong, what to do. Exit status 2.
+
+    Secrets in it are hidden, for it is printed, logged and tracked."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(hidden(message))
 
 
 class Lost(UserError):

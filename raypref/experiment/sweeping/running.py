@@ -25,6 +25,7 @@ from raypref.experiment.sweeping.tuning import asha, proposals
 from raypref.experiment.tracked import Tracker, tracked
 from raypref.tools import checkpoint, console
 from raypref.tools.errors import Lost, Stopped
+from raypref.tools.secrets import hidden
 
 ENVIRONMENT = {
     "RAY_CHDIR_TO_TRIAL_DIR": "0",  # a relative path such as --model.base ./base stays what it was
@@ -151,7 +152,7 @@ def execute(search: Search, left: int, wanted: Mapping[str, Bundles], to: Tracke
             report.unlink(missing_ok=True)
             error, trace = read.get("error", ""), read.get("trace", "")
             if result.error is not None:
-                error, trace = reason(result.error), str(result.error)
+                error, trace = reason(result.error), hidden(str(result.error))
             if error:
                 checkpoint.write_bytes(report, re.sub(r"\x1b\[[0-9;]*m", "", trace).encode())
                 failures[name] = error
@@ -184,7 +185,7 @@ def run_trial(point: Mapping[str, str], search: Search, to: Tracker | None) -> N
     except Exception as error:  # Tune would begin it again as it does a lost process
         if isinstance(error, Lost) and error.displaced:
             raise  # in other places: two trials that each keep a part of theirs could wait for each other for ever
-        tune.report({search.metric: math.nan, "error": reason(error), "trace": traceback.format_exc()})
+        tune.report({search.metric: math.nan, "error": reason(error), "trace": hidden(traceback.format_exc())})
     else:
         tune.report({search.metric: last(result, "validation", search.rank)})
 
@@ -193,4 +194,4 @@ def reason(error: Exception) -> str:
     """The first line of what went wrong in a trial."""
     cause = getattr(error, "cause", None) or error
     line = (str(cause).strip().splitlines() or ["no reason given"])[0]
-    return line if isinstance(cause, UserError) else f"{type(cause).__name__}: {line}"
+    return line if isinstance(cause, UserError) else hidden(f"{type(cause).__name__}: {line}")

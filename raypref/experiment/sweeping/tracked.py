@@ -10,6 +10,7 @@ from raypref.config import UserError, flatten, to_dict
 from raypref.experiment.sweeping.trials import Search, Trial
 from raypref.experiment.tracked import Tracker
 from raypref.tools import checkpoint
+from raypref.tools.secrets import hidden
 
 
 def check_tracker(to: Tracker | None, hosts: set[str]) -> None:
@@ -49,7 +50,7 @@ def parent(to: Tracker | None, search: Search) -> Iterator[Any]:
     close()
     name = f"sweep {search.folder.name}"
     with tracking.Run(to.uri, to.experiment_id, name, params, tags, run_id=run_id) as run:
-        checkpoint.write_json(record, {"uri": to.uri, "experiment": to.experiment, "run_id": run.id})
+        checkpoint.write_json(record, {"uri": hidden(to.uri), "experiment": to.experiment, "run_id": run.id})
         try:
             yield run
         finally:
@@ -71,5 +72,5 @@ def mark_stopped(trials: Sequence[Trial]) -> None:
         if stopped and record.get("run_id") and not record.get("done"):
             from raypref.storage import tracking
 
-            if tracking.mark_stopped(record["uri"], record["run_id"], stopped["round"]):
+            if tracking.mark_stopped(tracking.revealed(record["uri"]), record["run_id"], stopped["round"]):
                 checkpoint.write_json(trial.folder / "mlflow.json", record | {"done": True})
