@@ -6,8 +6,8 @@ from raypref.config import ClientsConfig, FederationConfig, PersonalizationConfi
 from raypref.config.spaces import Space
 from tune_spaces._bases import GRADED, GRADED_SMOKE
 
-FEW_PAIRS = replace(GRADED.data.graded, train=(10, 40), validation=4, test=20)
-"""Clients are many here, and each of them has little."""
+FEW_PAIRS = replace(GRADED.data.graded, wishes=("11", "12"), train=(10, 40), validation=4, test=20)
+"""Clients are many here, and each of them has little; they agree on one axis of two, so that one model can learn it."""
 
 SPACE = Space(
     about="DP-FedAvg at six levels of noise beside FedAvg, 1,000 and 10,000 clients (graded, reward), five seeds.",
@@ -15,7 +15,7 @@ SPACE = Space(
         GRADED,
         algorithm="dp_fedavg",
         objective="reward",
-        data=replace(GRADED.data, group_sizes=(375, 375, 125, 125), graded=FEW_PAIRS),
+        data=replace(GRADED.data, group_sizes=(500, 500), graded=FEW_PAIRS),
         federation=FederationConfig(rounds=60, cohort=100),
         optim=replace(GRADED.optim, learning_rate=3e-3),
         personalization=PersonalizationConfig(marks=(0, 10)),
@@ -23,8 +23,8 @@ SPACE = Space(
     ),
     grid={
         ("data.group_sizes", "federation.cohort"): [
-            ((375, 375, 125, 125), 100),
-            ((3750, 3750, 1250, 1250), 500),
+            ((500, 500), 100),
+            ((5000, 5000), 500),
         ],
         ("algorithm", "dp.noise", "dp.clip"): [
             ("fedavg", 1.0, 1.0),  # DP-FedAvg's defaults, which have no part in it
@@ -35,7 +35,7 @@ SPACE = Space(
     },
     smoke=GRADED_SMOKE,
     smoke_grid={
-        ("data.group_sizes", "federation.cohort"): [((4, 4, 2, 2), 4)],
+        ("data.group_sizes", "federation.cohort"): [((6, 6), 4)],
         ("algorithm", "dp.noise", "dp.clip"): [("fedavg", 1.0, 1.0), ("dp_fedavg", 1.0, 0.1)],
         "seed": [0],
     },
