@@ -16,6 +16,7 @@ from raypref.evaluation import calibration, diagnostics, drawings, latent_figure
 from raypref.evaluation.curve import seen_and_unseen
 from raypref.evaluation.latent import Latent
 from raypref.evaluation.runs import ALL, FinishedRun, context_marks, run_name
+from raypref.experiment import page
 from raypref.storage.results import Store
 from raypref.tools import checkpoint
 
@@ -24,7 +25,7 @@ def publish(store: Store, track: Any | None = None) -> None:
     """Write a finished run's tables and figures into its folder; track them, its metrics and its adapters.
 
     They are `table.md`, `results.csv` and `curve.png`; for methods that group clients `groups.json` and `groups.png`;
-    for those with a latent space `latent.png`.
+    for those with a latent space `latent.png`; for all `report.html`, the page of all that is known of it.
     """
     result, folder = store.result(), store.folder
     seen, _ = seen_and_unseen(result)
@@ -40,6 +41,7 @@ def publish(store: Store, track: Any | None = None) -> None:
     if (folder / "latent.npz").exists():
         run = Latent.load(folder / "latent.npz")
         latent_figures.latent_figure([(run_name(result), run)], seen["groups"], folder / "latent.png")
+    page.write([folder], folder / page.PAGE)
     if track is None:
         return
     for step, values in [*mark_metrics(result), *calibration_metrics(result), *diagnostic_metrics(result)]:
@@ -52,7 +54,7 @@ def publish(store: Store, track: Any | None = None) -> None:
     for size, values in probe_metrics(seen):
         track.metrics(values, step=size)
     files = ("config.json", "result.json", "table.md", "results.csv", "curve.png", "groups.json", "groups.png")
-    for name in (*files, "latent.npz", "latent.png"):
+    for name in (*files, "latent.npz", "latent.png", page.PAGE):
         if (folder / name).exists():
             track.artifact(folder / name)
     if (folder / "adapters").exists():
@@ -161,9 +163,13 @@ def tables_of(results: Sequence[dict[str, Any]]) -> list[tables.Table]:
     return [item.content for item in items if isinstance(item.content, tables.Table)]
 
 
-def write_comparison(results: Sequence[dict[str, Any]], folder: Path) -> Path:
-    """Write `comparison.md` and `comparison.png` of several runs into one folder; returns the figure's path."""
+def write_comparison(results: Sequence[dict[str, Any]], folders: Sequence[Path]) -> tuple[Path, Path]:
+    """Write `comparison.md`, `comparison.png` and, of several runs, `comparison.html` into the last one's folder;
+    returns the figure's and the page's path."""
+    folder = folders[-1]
     parts = [report.markdown(results), *map(tables.markdown, tables_of(results))]
     checkpoint.write_bytes(folder / "comparison.md", "\n".join(parts).encode())
     report.curve_figure(results, folder / "comparison.png")
-    return folder / "comparison.png"
+    if len(folders) == 1:
+        return folder / "comparison.png", folder / page.PAGE
+    return folder / "comparison.png", page.write(folders, folder / "comparison.html")
