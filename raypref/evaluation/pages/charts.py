@@ -18,8 +18,9 @@ COLOURS = [f"var(--c{i})" for i in range(7)]
 """As many as `raypref.evaluation.figures.COLOURS`, in its order; `page.css` says what they are in light and in dark."""
 SHAPES = ["circle", "square", "triangle-up", "diamond", "triangle-down", "triangle-left", "triangle-right"]
 INK, FAINT, PAPER = "var(--ink)", "var(--faint)", "var(--paper)"
-FRAME = 95
-"""Pixels of a drawing's height that its axis and its legend take."""
+FRAME, LINE = 60, 17
+"""Pixels of a drawing's height that its axis takes, and a line of its legend."""
+WAYS = ["gains", "loses", "stays"]
 CONFIG: Spec = {
     "background": None,
     "font": "system-ui, sans-serif",
@@ -30,8 +31,8 @@ CONFIG: Spec = {
         "labelOverlap": "greedy", "labelSeparation": 4,
     },
     "legend": {
-        "labelColor": INK, "titleColor": INK, "orient": "bottom", "columns": 2, "title": None, "labelFontSize": 12,
-        "labelLimit": 260, "symbolStrokeWidth": 2, "symbolOpacity": 1,
+        "labelColor": INK, "titleColor": INK, "orient": "bottom", "title": None, "labelFontSize": 12,
+        "labelLimit": 250, "symbolStrokeWidth": 2, "symbolOpacity": 1,
     },
 }  # fmt: skip
 
@@ -49,7 +50,7 @@ class Line:
     """Thick and in the colour of text: what the others are parts of."""
 
 
-def lines(of: Sequence[Line], x: str, y: str, *, says: str, height: int = 260, reference: float | None = None) -> Spec:
+def lines(of: Sequence[Line], x: str, y: str, *, says: str, reference: float | None = None) -> Spec:
     """Lines with their intervals as bands; one can be picked out where there are several.
 
     x, y: titles of the axes. says: the drawing in a sentence. reference: a level to compare with, dotted.
@@ -67,7 +68,7 @@ def lines(of: Sequence[Line], x: str, y: str, *, says: str, height: int = 260, r
     shapes = {label: SHAPES[i % len(SHAPES)] for i, label in enumerate(plain)} | dict.fromkeys(strong, "circle")
     colour = {
         "field": "line", "type": "nominal", "scale": {"domain": labels, "range": [colours[k] for k in labels]},
-        "legend": {} if len(labels) > 1 else None,
+        "legend": _legend(labels),
     }  # fmt: skip
     shape = colour | {"scale": {"domain": labels, "range": [shapes[k] for k in labels]}}
     xs = sorted({float(a) for line in of for a in line.x})
@@ -109,7 +110,7 @@ def lines(of: Sequence[Line], x: str, y: str, *, says: str, height: int = 260, r
         "params": pick, "mark": {"type": "point", "filled": True, "size": 45},
         "encoding": {**encoding, "y": up, "shape": shape, "tooltip": tip, "opacity": _when(picked, 1, 0.15)},
     })  # fmt: skip
-    return _whole(says, height) | {"data": {"values": rows}, "layer": layers}
+    return _whole(says, 220, labels) | {"data": {"values": rows}, "layer": layers}
 
 
 def cells(
@@ -129,7 +130,7 @@ def cells(
     colours = [COLOURS[k % len(COLOURS)] if k >= 0 else FAINT for k in sorted(names)]
     order = [client for client, _, _ in rows]
     tip = [{"field": f, "title": t} for f, t in (("client", "client"), ("group", "true group"), ("put", "put to"))]
-    return _whole(says, FRAME + min(13 * len(rows), 560)) | {
+    return _whole(says, FRAME + min(13 * len(rows), 560), domain) | {
         "data": {"values": values},
         "mark": {"type": "rect", "aria": False},
         "encoding": {
@@ -138,7 +139,8 @@ def cells(
             "x2": {"field": "to"},
             "y": {"field": "client", "type": "nominal", "sort": order, "title": "clients by true group",
                   "axis": {"labels": len(rows) <= 40, "ticks": False, "grid": False}, "scale": {"paddingInner": 0.08}},
-            "color": {"field": "put", "type": "nominal", "scale": {"domain": domain, "range": colours}},
+            "color": {"field": "put", "type": "nominal", "legend": _legend(domain),
+                      "scale": {"domain": domain, "range": colours}},
             "tooltip": [*tip, {"field": "round", "title": "from round"}],
         },
     }  # fmt: skip
@@ -173,8 +175,8 @@ def plane(
     if len(rounds) > 1:
         param["bind"] = {"input": "select", "options": rounds, "name": "after round "}
     bare = {"type": "quantitative", "axis": None, "scale": {"zero": False, "padding": 12}}
-    legend = {"field": "group", "type": "nominal"}
-    return _whole(says, 340) | {
+    legend = {"field": "group", "type": "nominal", "legend": _legend(domain)}
+    return _whole(says, 300, domain) | {
         "params": [param],
         "data": {"values": values},
         "transform": [{"filter": "datum.round == round"}],
@@ -212,15 +214,15 @@ def moves(rows: Sequence[tuple[str, str, float, float]], start: str, end: str, x
         "axis": {"labels": len(rows) <= 40, "ticks": False, "grid": False, "labelOverlap": False},
     }  # fmt: skip
     colour = {
-        "field": "way", "type": "nominal",
-        "scale": {"domain": ["gains", "loses", "stays"], "range": [COLOURS[0], COLOURS[1], COLOURS[6]]},
+        "field": "way", "type": "nominal", "legend": _legend(WAYS),
+        "scale": {"domain": WAYS, "range": [COLOURS[0], COLOURS[1], COLOURS[6]]},
     }  # fmt: skip
     tip = [
         {"field": "client"}, {"field": "group"}, {"field": "start", "title": start, "format": ".1f"},
         {"field": "end", "title": end, "format": ".1f"}, {"field": "change", "format": "+.1f"},
     ]  # fmt: skip
     one = {"y": up, "color": colour, "tooltip": tip}
-    return _whole(says, FRAME + min(16 * len(rows), 640)) | {
+    return _whole(says, FRAME + min(16 * len(rows), 640), WAYS) | {
         "data": {"values": values},
         "layer": [
             {"mark": {"type": "rule", "strokeWidth": 2, "aria": False},
@@ -238,8 +240,8 @@ def points(rows: Sequence[tuple[str, float, float, str]], x: str, y: str, *, say
     kinds = list(dict.fromkeys(kind for _, _, _, kind in rows))
     values = [{"client": client, "x": a, "y": b, "kind": kind} for client, a, b, kind in rows]
     picked, pick = _pick(kinds, "kind")
-    legend: Spec = {"field": "kind", "type": "nominal", "legend": {} if len(kinds) > 1 else None}
-    return _whole(says, 280) | {
+    legend: Spec = {"field": "kind", "type": "nominal", "legend": _legend(kinds)}
+    return _whole(says, 250, kinds) | {
         "params": pick,
         "data": {"values": values},
         "mark": {"type": "point", "filled": True, "size": 60},
@@ -272,7 +274,7 @@ def levels(rows: Sequence[tuple[str, str, Sequence[float]]], x: str, *, says: st
     across = {"field": "x", "type": "quantitative", "title": x, "scale": {"zero": False, "nice": False, "padding": 10}}
     colour = {
         "field": "kind", "type": "nominal", "scale": {"domain": kinds, "range": _cycle(COLOURS, kinds)},
-        "legend": {} if len(kinds) > 1 else None,
+        "legend": _legend(kinds),
     }  # fmt: skip
     tip = [
         {"field": "label", "title": "of"},
@@ -280,7 +282,7 @@ def levels(rows: Sequence[tuple[str, str, Sequence[float]]], x: str, *, says: st
         {"field": "x", "title": x, "format": ".4~g"},
     ]
     one = {"y": up, "x": across, "color": colour, "tooltip": tip}
-    return _whole(says, FRAME + 28 * len(order)) | {
+    return _whole(says, FRAME + 28 * len(order), kinds) | {
         "layer": [
             {"data": {"values": values}, "encoding": one,
              "mark": {"type": "point", "filled": True, "size": 45, "opacity": 0.6}},
@@ -289,11 +291,24 @@ def levels(rows: Sequence[tuple[str, str, Sequence[float]]], x: str, *, says: st
     }  # fmt: skip
 
 
-def _whole(says: str, height: int) -> Spec:
+def _whole(says: str, height: int, labels: Sequence[str]) -> Spec:
+    """What all drawings have. height: without the legend of these labels."""
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json", "description": says, "width": "container",
-        "height": height, "autosize": {"type": "fit", "contains": "padding"}, "config": CONFIG,
+        "height": height + LINE * (-(-len(labels) // _columns(labels)) + 1 if len(labels) > 1 else 0),
+        "autosize": {"type": "fit", "contains": "padding"}, "config": CONFIG,
     }  # fmt: skip
+
+
+def _legend(labels: Sequence[str]) -> Spec | None:
+    """None for one alone, which the title names."""
+    return {"columns": _columns(labels)} if len(labels) > 1 else None
+
+
+def _columns(labels: Sequence[str]) -> int:
+    """As many as a phone is wide enough for."""
+    longest = max(map(len, labels), default=0)
+    return 1 if longest > 18 else 2 if longest > 9 else 3
 
 
 def _pick(labels: Sequence[str], field: str) -> tuple[str, list[Spec]]:
