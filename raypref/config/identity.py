@@ -73,6 +73,19 @@ def known(flat: Mapping[str, Any], parts: Collection[Part], sections: Collection
     return kept
 
 
+def logged(flat: Mapping[str, Any], usual: Mapping[str, Any], policy: bool = False) -> dict[str, Any]:
+    """The fields that whoever compares runs wants to see: those that have a part in what is computed or shown, and of
+    where it is computed those that are not as usual.
+
+    flat: the whole configuration. usual: the defaults. policy: it is of a policy, so that stage 2 has a part, too.
+    """
+    sections = own_sections(flat) | (following() if policy else set())
+    parts: set[Part] = {*BITS, "answers"}
+    kept = known(flat, parts, sections) | {"data.source": flat["data.source"]}
+    where = known(flat, {"where"}, sections)
+    return kept | {name: value for name, value in where.items() if value != usual.get(name)}
+
+
 def own_sections(flat: Mapping[str, Any]) -> set[str]:
     """The sections that have a part in a run: the general ones, its method's and its objective's; '' stands for the
     fields of no section."""

@@ -74,7 +74,7 @@ def lines(of: Sequence[Line], x: str, y: str, *, says: str, reference: float | N
     xs = sorted({float(a) for line in of for a in line.x})
     across = {
         "field": "x", "type": "quantitative", "title": x,
-        "axis": {"values": xs} if len(xs) <= 9 else {"tickMinStep": 1},
+        "axis": {"values": xs, "format": "~g"} if len(xs) <= 9 else {"tickMinStep": 1},
     }  # fmt: skip
     tip = [{"field": "line", "title": "of"}, {"field": "x", "title": x}, {"field": "y", "title": y, "format": ".4~g"}]
     bands = any(line.low for line in of)

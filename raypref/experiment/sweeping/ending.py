@@ -36,6 +36,12 @@ def conclude(search: Search, failures: Mapping[str, str], run: Any | None) -> No
     names = [*written, *([page.PAGE] if lines and page.write_sweep(folder) else [])]
     for name in names if run else ():
         run.artifact(folder / name)
+    if run and lines:
+        keys = ", ".join(lines[0].settings) or "the seed alone"
+        run.describe(
+            f"A sweep over {keys}: {len(lines)} configurations, the best first.\n\n{written['sweep.md']}\n"
+            f"[All that is known of it]({{{page.PAGE}}}), to be saved and opened. Trials are the runs inside this one."
+        )
     if lines:
         console.say(f"\n{written['sweep.md']}")
     for trial in trials:
