@@ -315,7 +315,10 @@ def test_an_address_shows_runs_first():
     runs = "#/experiments/7/runs?workflowType=machine_learning"
     assert tracking.address("sqlite:////a/mlflow.db", "7") == f"http://127.0.0.1:5000/{runs}"
     assert tracking.address("https://mlflow.example/", "7") == f"https://mlflow.example/{runs}"
-    assert tracking.address("http://a:1", "7", "ab").endswith("/#/experiments/7/runs/ab?workflowType=machine_learning")
+    run = tracking.address("http://a:1", "7", run="ab")
+    assert run == "http://a:1/#/experiments/7/runs/ab?workflowType=machine_learning"
+    trials = "&compareRunsMode=CHART&searchFilter=tags.%60mlflow.parentRunId%60%20%3D%20%27ab%27"
+    assert tracking.address("http://a:1", "7", sweep="ab") == f"http://a:1/{runs}{trials}"
 
 
 @pytest.mark.slow

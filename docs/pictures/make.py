@@ -92,22 +92,23 @@ def main(folder: Path) -> int:
         (experiment,) = [
             e for e in tracking._mlflow().MlflowClient(uri).search_experiments() if e.name == sweep.experiment
         ]
-        close = "button[aria-label='Close']"
-        for name, run, wait in (
-            ("experiment", "", "text=Run Name"),
-            ("sweep", sweep.id, "text=Description"),
-            ("run", trial.id, "text=Description"),
-        ):
-            page = shown(tracking.address(address, experiment.experiment_id, run), wait)
-            if page.locator(close).count():
-                page.locator(close).first.click()
-                page.wait_for_timeout(1000)
+        at = {
+            "experiment": tracking.address(address, experiment.experiment_id),
+            "sweep": tracking.address(address, experiment.experiment_id, run=sweep.id),
+            "run": tracking.address(address, experiment.experiment_id, run=trial.id),
+            "charts": tracking.address(address, experiment.experiment_id, sweep=sweep.id),
+        }
+        for name, url in at.items():
+            page = shown(url, "text=Description" if "/runs/" in url else "text=Run Name")
+            assistant = page.locator("button[aria-label='Close']")
+            if assistant.count():
+                assistant.first.click()
+                page.wait_for_timeout(3000)
             keep(page, f"mlflow-{name}")
-        page = shown(tracking.address(address, experiment.experiment_id) + "&compareRunsMode=CHART", "text=Run Name")
-        keep(page, "mlflow-charts")
+            page.close()
         report = (Path(trial.tags[tracking.FOLDER]) / "report.html").as_uri()
-        keep(shown(report, "[data-drawn=all]"), "report")
-        keep(shown(report, "[data-drawn=all]", 390, color_scheme="dark"), "report-phone")
+        keep(shown(f"{report}#accuracy", "[data-drawn=all]"), "report")
+        keep(shown(f"{report}#clients", "[data-drawn=all]", 390, color_scheme="dark"), "report-phone")
         browser.close()
     return 0
 

@@ -7,6 +7,7 @@ import math
 import re
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,16 +73,24 @@ TOTALS = {"rounds": "rounds", "client_steps": "client steps", "bytes_up": "bytes
 def description(result: dict[str, Any]) -> str:
     """What MLflow shows of a run before anything else: what it is, its table and its figure, in Markdown."""
     run = FinishedRun("", 0, flatten(result["config"]), result)
-    table = tables.markdown(report.main_columns(report.table([result])))
+    table = report.main_columns(report.table([result]))
     again = shlex.join(command_words(from_dict(result["config"])))
+    upright = replace(  # MLflow makes its page as wide as its widest table
+        table,
+        corner="",
+        columns=(tables.Column(table.rows[0]), *map(tables.Column, table.rows[1:])),
+        rows=tuple(column.head for column in table.columns),
+        cells=tuple(
+            tuple(tables.text(row[c], column) for row in table.cells) for c, column in enumerate(table.columns)
+        ),
+        apart=frozenset(),
+    )
     return f"""**{run_name(result)}**, seed {result["seed"]}: {describe([run])}
 
-{table}
+{tables.markdown(upright)}
 ![accuracy by local steps]({{curve.png}})
 
-[All that is known of it]({{{page.PAGE}}}), to be saved and opened. Again:
-
-    {again}
+[All that is known of it]({{{page.PAGE}}}), to be saved and opened. Again: `{again}`
 """
 
 
@@ -116,7 +125,9 @@ def mark_metrics(result: dict[str, Any]) -> list[tuple[int, dict[str, float]]]:
         (
             mark,
             {
-                f"local steps/{which}{fold} {name.replace('_', ' ')}": float(np.mean([client[i] for client in values]))
+                f"after local steps/{which}{fold} {name.replace('_', ' ')}": float(
+                    np.mean([client[i] for client in values])
+                )
                 for which, part in zip(("", "unseen "), seen_and_unseen(result), strict=True)
                 if part is not None
                 for fold in ("validation", "test")
@@ -140,7 +151,7 @@ def calibration_metrics(result: dict[str, Any]) -> list[tuple[int, dict[str, flo
         (which, name, values) for which, part in parts if part for name, values in calibration.summary(part).items()
     ]
     return [
-        (mark, {f"local steps/{which}test {name.upper()}": values[i] for which, name, values in read})
+        (mark, {f"after local steps/{which}test {name.upper()}": values[i] for which, name, values in read})
         for i, mark in enumerate(result["marks"])
     ]
 
@@ -175,10 +186,14 @@ def diagnostic_metrics(result: dict[str, Any]) -> list[tuple[int, dict[str, floa
     if 0 in result["marks"]:
         curve = diagnostics.retention_curve(result)
         for i, mark in enumerate(curve.marks):
-            at_marks.append((mark, {"local steps/P_R": float(curve.R[i]), "local steps/P_W": float(curve.W[i])}))
+            at_marks.append(
+                (mark, {"after local steps/P_R": float(curve.R[i]), "after local steps/P_W": float(curve.W[i])})
+            )
     for mark in (line["mark"] for line in result["diagnostics"]):
         numbers = diagnostics.summary(result, mark)
-        at_marks.append((mark, {f"local steps/{k}": float(v) for k, v in numbers.items() if not isinstance(v, list)}))
+        at_marks.append(
+            (mark, {f"after local steps/{k}": float(v) for k, v in numbers.items() if not isinstance(v, list)})
+        )
     return [(mark, {k: v for k, v in values.items() if not math.isnan(v)}) for mark, values in at_marks]
 
 

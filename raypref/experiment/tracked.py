@@ -57,8 +57,8 @@ def about(experiment: str) -> str:
 
 Runs of `python -m raypref.run {experiment}` and `python -m raypref.sweep {experiment}`; a sweep's trials are inside its
 run. A run's artifact `report.html` shows all that is known of it. Metrics: `train/` and `rounds/` by communication
-round, `local steps/` by steps of personalization, `context pairs/` by pairs that a client's part is inferred from,
-`total/` what the run took.
+round, `after local steps/` by steps of personalization, `context pairs/` by pairs that a client's part is inferred
+from, `total/` what the run took.
 """
 
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
 
 from raypref.config import UserError
 from raypref.tools.console import TERMINATED, warn
@@ -70,12 +71,17 @@ def tracking_uri(base: Path) -> str:
     return SQLITE + str(Path(uri.removeprefix(SQLITE)).resolve()) if uri.startswith(SQLITE) else uri
 
 
-def address(uri: str, experiment_id: str, run_id: str = "") -> str:
-    """Where a browser shows the runs of an experiment first thing, or one run: at the server, or where `mlflow ui`
-    will serve a database. Without the type of workflow MLflow 3 opens an experiment on its page for traces, which is
-    empty."""
+def address(uri: str, experiment_id: str, sweep: str = "", run: str = "") -> str:
+    """Where a browser shows the runs of an experiment first thing: at the server, or where `mlflow ui` will serve a
+    database. Without the type of workflow MLflow 3 opens an experiment on its page for traces, which is empty.
+
+    sweep: the id of a sweep's run, of whose trials the charts are shown. run: the id of the one run to show.
+    """
     at = uri.rstrip("/") if uri.startswith("http") else f"http://127.0.0.1:{PORT}"
-    return f"{at}/#/experiments/{experiment_id}/runs{f'/{run_id}' if run_id else ''}?workflowType=machine_learning"
+    words = {"workflowType": "machine_learning"}
+    if sweep:
+        words |= {"compareRunsMode": "CHART", "searchFilter": f"tags.`mlflow.parentRunId` = '{sweep}'"}
+    return f"{at}/#/experiments/{experiment_id}/runs{f'/{run}' if run else ''}?{urlencode(words, quote_via=quote)}"
 
 
 def prepare(uri: str, experiment: str, about: str = "") -> str:

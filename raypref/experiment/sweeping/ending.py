@@ -38,8 +38,9 @@ def conclude(search: Search, failures: Mapping[str, str], run: Any | None) -> No
         run.artifact(folder / name)
     if run and lines:
         keys = ", ".join(lines[0].settings) or "the seed alone"
+        count = f"{len(lines)} configuration{'s' * (len(lines) > 1)}"
         run.describe(
-            f"A sweep over {keys}: {len(lines)} configurations, the best first.\n\n{written['sweep.md']}\n"
+            f"A sweep over {keys}: {count}, the best first.\n\n{written['sweep.md']}\n"
             f"[All that is known of it]({{{page.PAGE}}}), to be saved and opened. Trials are the runs inside this one."
         )
     if lines:
