@@ -96,7 +96,6 @@ def main(folder: Path) -> int:
             "experiment": tracking.address(address, experiment.experiment_id),
             "sweep": tracking.address(address, experiment.experiment_id, run=sweep.id),
             "run": tracking.address(address, experiment.experiment_id, run=trial.id),
-            "charts": tracking.address(address, experiment.experiment_id, sweep=sweep.id),
         }
         for name, url in at.items():
             page = shown(url, "text=Description" if "/runs/" in url else "text=Run Name")

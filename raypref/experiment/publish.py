@@ -71,7 +71,10 @@ TOTALS = {"rounds": "rounds", "client_steps": "client steps", "bytes_up": "bytes
 
 
 def description(result: dict[str, Any]) -> str:
-    """What MLflow shows of a run before anything else: what it is, its table and its figure, in Markdown."""
+    """What MLflow shows of a run before anything else: what it is, its table and where its figure is, in Markdown.
+
+    The figure itself would make MLflow's page wider than a screen.
+    """
     run = FinishedRun("", 0, flatten(result["config"]), result)
     table = report.main_columns(report.table([result]))
     again = shlex.join(command_words(from_dict(result["config"])))
@@ -88,9 +91,7 @@ def description(result: dict[str, Any]) -> str:
     return f"""**{run_name(result)}**, seed {result["seed"]}: {describe([run])}
 
 {tables.markdown(upright)}
-![accuracy by local steps]({{curve.png}})
-
-[All that is known of it]({{{page.PAGE}}}), to be saved and opened. Again: `{again}`
+[Its figure]({{curve.png}}), and [all that is known of it]({{{page.PAGE}}}), to be saved and opened. Again: `{again}`
 """
 
 
