@@ -76,7 +76,7 @@ def command(argv: list[str]) -> int:
             results.append(
                 tracked(config, folder, to, adapters=options.adapters, bar=console.Progress, inputs=prepared)
             )
-    figure = write_comparison(results, folders[-1])
+    figure, page = write_comparison(results, folders)
     console.say("")
     console.say(report.terminal(results))
     for table in tables_of(results):
@@ -84,6 +84,7 @@ def command(argv: list[str]) -> int:
         console.say(tables.terminal(table, "".join(table.notes[:1])))
     console.say(f"\nfigure: {figure}")
     closing(to, folders)
+    console.say(f"report: {page}")
     return 0
 
 

@@ -77,6 +77,7 @@ def narrowed(space: Space, argv: Sequence[str], config: RunConfig) -> Space:
 
 def sweep(name: str, search: Search) -> int:
     """Run what is missing, then rank what there is."""
+    from raypref.experiment.page import COMMAND, PAGE
     from raypref.experiment.sweeping.ending import conclude
     from raypref.experiment.sweeping.tracked import mark_stopped, parent, unstop
     from raypref.experiment.tracked import closing, tracker
@@ -106,6 +107,7 @@ def sweep(name: str, search: Search) -> int:
             running.check_cluster(list(wanted.values()) * (left if search.base else 1), search, to)
         for trial in missing:
             unstop(trial)
+        checkpoint.write_bytes(folder / COMMAND, f"{console.typed()}\n".encode())
         try:
             with parent(to, search) as run:
                 if left > 0:
@@ -121,6 +123,8 @@ def sweep(name: str, search: Search) -> int:
         finally:
             # Of what is unfinished nothing can be delivered yet.
             closing(to, [t.folder for t in trials if (t.folder / "result.json").exists()], folder)
+            if (folder / PAGE).exists():
+                console.say(f"report: {folder / PAGE}")
     return 0
 
 

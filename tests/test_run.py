@@ -110,8 +110,8 @@ def test_a_run_end_to_end(command, tmp_path):
     assert found[1].data.params["experts.K"] == "4"
     history = client.get_metric_history(found[1].info.run_id, "train/loss")
     assert [m.step for m in history] == [1, 2, 3, 4]
-    for metric in ("accuracy", "nll", "ece"):
-        marks = client.get_metric_history(found[1].info.run_id, f"personalization/test_{metric}")
+    for metric in ("accuracy", "NLL", "ECE"):
+        marks = client.get_metric_history(found[1].info.run_id, f"after local steps/test {metric}")
         assert [m.step for m in marks] == [0, 2, 5]
     assert "Calibration on test pairs" in out and "NLL^5" in out
     names = {a.path for a in client.list_artifacts(found[1].info.run_id)}

@@ -308,3 +308,33 @@ def test_drivers_that_start_together_make_one_experiment(tmp_path):
     ]  # fmt: skip
     answers = {driver.communicate(timeout=120) for driver in drivers}
     assert answers == {("1\n", "")}
+
+
+def test_an_address_shows_runs_first():
+    """At a server, and where `mlflow ui` will serve a database."""
+    runs = "#/experiments/7/runs?workflowType=machine_learning"
+    assert tracking.address("sqlite:////a/mlflow.db", "7") == f"http://127.0.0.1:5000/{runs}"
+    assert tracking.address("https://mlflow.example/", "7") == f"https://mlflow.example/{runs}"
+    run = tracking.address("http://a:1", "7", run="ab")
+    assert run == "http://a:1/#/experiments/7/runs/ab?workflowType=machine_learning"
+    trials = "&compareRunsMode=CHART&searchFilter=tags.%60mlflow.parentRunId%60%20%3D%20%27ab%27"
+    assert tracking.address("http://a:1", "7", sweep="ab") == f"http://a:1/{runs}{trials}"
+
+
+@pytest.mark.slow
+def test_experiments_and_runs_say_what_they_are(uri, experiment, client):
+    """An experiment of an earlier version gets its kind and description; what a person wrote stands. In a run's, files
+    are addresses of its artifacts."""
+    plain = client.create_experiment("plain")
+    assert prepare(uri, "plain", "**about**") == plain
+    tags = client.get_experiment(plain).tags
+    assert (tags[tracking.DESCRIPTION], tags["mlflow.experimentKind"]) == ("**about**", "custom_model_development")
+    client.set_experiment_tag(plain, tracking.DESCRIPTION, "mine")
+    prepare(uri, "plain", "**about**")
+    assert client.get_experiment(plain).tags[tracking.DESCRIPTION] == "mine"
+    source = {"mlflow.source.name": "python -m raypref.run x", "mlflow.source.type": "LOCAL"}
+    with Run(uri, experiment, "described", {}, source) as run:
+        run.describe("![curve]({curve.png})")
+    said = client.get_run(run.id).data.tags
+    assert said[tracking.DESCRIPTION] == f"![curve](get-artifact?path=curve.png&run_uuid={run.id})"
+    assert said["mlflow.source.name"] == "python -m raypref.run x"

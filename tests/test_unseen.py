@@ -158,7 +158,7 @@ def test_a_run_infers_judges_and_leaves_every_parameter(tiny, tmp_path, algorith
     assert len(groups["clients"]) == len(groups["assignment"][-1]) == len(groups["true"]["of"]) == 6
     assert set(seen["clients"]) | set(others["clients"]) == set(result["clients"])
     assert "| unseen |" in (tmp_path / "table.md").read_text() and (tmp_path / "curve.png").stat().st_size
-    assert mark_metrics(result)[0][1]["personalization/unseen_test_accuracy"] == pytest.approx(
+    assert mark_metrics(result)[0][1]["after local steps/unseen test accuracy"] == pytest.approx(
         np.mean(others["test"]["accuracy"])
     )
     told = predict(experiment.prepare(config), Costs())
@@ -272,7 +272,7 @@ def test_tables_means_and_ranks_are_over_the_seen():
     assert ranking.last(result, "validation", "accuracy") == pytest.approx(0.6)
     table = seeds.markdown([({"algorithm": "fedavg"}, result)]).splitlines()
     assert table[2].startswith("| fedavg | 60.0 |") and table[3].startswith("| fedavg, unseen | 20.0 |")
-    assert mark_metrics(result)[0][1]["personalization/test_loss"] == pytest.approx(0.6)
+    assert mark_metrics(result)[0][1]["after local steps/test loss"] == pytest.approx(0.6)
 
 
 def test_unseen_clients_are_never_the_best_of_a_table():
@@ -299,7 +299,7 @@ def test_the_parts_keep_each_client_s_own():
         assert part["groups"]["of"] == [whole["groups"]["of"][c] for c in clients]
         assert seen_and_unseen(part) == (part, None)
     assert others["ari"] is None and seen["ari"] == 0.5
-    assert diagnostic_metrics(whole)[-1][1]["diagnostics/gq"] == 2.0
+    assert diagnostic_metrics(whole)[-1][1]["after local steps/gq"] == 2.0
 
 
 def test_s1_table_2_by_hand():

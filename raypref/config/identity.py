@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from raypref.config import fields, registry
 from raypref.config.fields import ALWAYS, Part
+from raypref.config.sections import GENERATED
 from raypref.config.values import flatten, to_dict
 
 if TYPE_CHECKING:
@@ -71,6 +72,21 @@ def known(flat: Mapping[str, Any], parts: Collection[Part], sections: Collection
     if kept.get("data.digest"):
         del kept["data.source"]
     return kept
+
+
+def logged(flat: Mapping[str, Any], usual: Mapping[str, Any], policy: bool = False) -> dict[str, Any]:
+    """The fields that whoever compares runs wants to see: those that have a part in what is computed or shown, and of
+    where and in which passes it is computed those that are not as usual.
+
+    flat: the whole configuration. usual: the defaults. policy: it is of a policy, so that stage 2 has a part, too.
+    """
+    sections = own_sections(flat) | (following() if policy else set())
+    parts: set[Part] = {"computed", "shown", "answers"}
+    kept = known(flat, parts, sections) | {"data.source": flat["data.source"]}
+    where = known(flat, {"rounding", "where"}, sections)
+    kept |= {name: value for name, value in where.items() if value != usual.get(name)}
+    generated = flat["data.source"] in GENERATED  # which has no columns
+    return {name: value for name, value in kept.items() if not (generated and name.endswith("_column"))}
 
 
 def own_sections(flat: Mapping[str, Any]) -> set[str]:

@@ -259,6 +259,24 @@ def load_space(name: str) -> Space:
     return space
 
 
+def command_words(config: RunConfig) -> list[str]:
+    """The words of a command that makes this run: what differs from its method's own space, and has a part in it."""
+    base = flatten(to_dict(load_space(config.algorithm).base))
+    flat = flatten(to_dict(config))
+    words = ["python", "-m", "raypref.run", config.algorithm, "--against", "none"]
+    for key, value in flat.items():
+        section = key.partition(".")[0] if "." in key else ""
+        if value == base[key] or section not in own_sections(flat) or key == "data.digest":
+            continue
+        flag = f"--{key.replace('_', '-')}"
+        if isinstance(value, bool):
+            before, _, name = flag[2:].rpartition(".")
+            words.append(flag if value else f"--{before}.no-{name}" if before else f"--no-{name}")
+        else:
+            words += [flag, *map(str, value if isinstance(value, list) else [value])]
+    return words
+
+
 def listing(what: str, argv: Sequence[str]) -> int:
     """What NAME can be: for a command line without one."""
     if argv and argv[0] not in ("-h", "--help"):

@@ -63,11 +63,16 @@ def ranking(scores: Sequence[Score], metric: str) -> list[Line]:
 
 def markdown(lines: Sequence[Line], metric: str) -> str:
     """The table, padded so that it reads as well in a terminal."""
+    return tables.markdown(table(lines, metric), padded=True)
+
+
+def table(lines: Sequence[Line], metric: str) -> Table:
+    """A row a configuration, by rank."""
     keys = list(lines[0].settings) if lines else []
     how: dict[str, Any] = {"digits": 3} if metric == "loss" else {"scale": 100, "digits": 1}
     folds = (Column(f"{fold} {metric}", within="seeds", **how) for fold in ("validation", "test"))
     unit = "" if metric == "loss" else " in %"
-    table = Table(
+    return Table(
         "sweep",
         "",
         "rank",
@@ -82,7 +87,6 @@ def markdown(lines: Sequence[Line], metric: str) -> str:
             "deviation over n seeds. Test numbers decide nothing here.",
         ),
     )
-    return tables.markdown(table, padded=True)
 
 
 def to_csv(lines: Sequence[Line], metric: str) -> str:

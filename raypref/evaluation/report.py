@@ -157,14 +157,18 @@ def terminal(
     results: Sequence[Result], marks: Sequence[int] | None = None, at: int | None = None, fold: Fold = "test"
 ) -> RichTable:
     """Its main columns, within 80 characters for four groups."""
-    whole = table(results, marks, at, fold)
+    main = main_columns(table(results, marks, at, fold))
+    return tables.terminal(main, caption(results, _defaults(results, marks, at)[1], fold), narrow=True)
+
+
+def main_columns(whole: Table) -> Table:
+    """The table without the columns that a narrow place leaves out."""
     kept = [c for c, column in enumerate(whole.columns) if column.head not in WIDE]
-    main = replace(
+    return replace(
         whole,
         columns=tuple(whole.columns[c] for c in kept),
         cells=tuple(tuple(row[c] for c in kept) for row in whole.cells),
     )
-    return tables.terminal(main, caption(results, _defaults(results, marks, at)[1], fold), narrow=True)
 
 
 def to_csv(results: Sequence[Result], fold: Fold = "test") -> str:

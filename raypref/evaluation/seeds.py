@@ -16,6 +16,11 @@ LEFT_OUT = ("order acc", "agreement", "weights")
 
 
 def markdown(runs: Sequence[tuple[Mapping[str, Any], Result]], fold: Fold = "test") -> str:
+    """`table` in Markdown."""
+    return tables.markdown(table(runs, fold))
+
+
+def table(runs: Sequence[tuple[Mapping[str, Any], Any]], fold: Fold = "test") -> tables.Table:
     """A row a configuration, in the order in which they come: mean ± standard deviation over its seeds; of its unseen
     clients, where it has any, a row of their own.
 
@@ -38,7 +43,7 @@ def markdown(runs: Sequence[tuple[Mapping[str, Any], Result]], fold: Fold = "tes
         if head not in LEFT_OUT:
             column = replace(measure.column, head=head, best=0, within="seeds" if measure.column.within else "")
             measures.append(measure._replace(column=column))
-    table = fill(
+    return fill(
         [Row(label, {"": seeds}) for label, seeds in rows.items()],
         measures,
         corner=" / ".join(key.rsplit(".", 1)[-1] for key in runs[0][0]) or "algorithm",
@@ -47,4 +52,3 @@ def markdown(runs: Sequence[tuple[Mapping[str, Any], Result]], fold: Fold = "tes
             "deviation over n seeds. ARI: adjusted Rand index of found against true groups."
         ],
     )
-    return tables.markdown(table)

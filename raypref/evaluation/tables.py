@@ -1,4 +1,4 @@
-"""A table as a value, and how it reads: Markdown, LaTeX (booktabs), CSV, terminal. Whatever shows a table makes one.
+"""A table as a value, and how it reads: Markdown, HTML, LaTeX (booktabs), CSV, terminal. Whatever shows one makes one.
 
 Every cell keeps its runs apart (one a seed) and, where it has one, the spread within each run, so that no rendering
 mixes the two: `94.6 ± 3.6 (± 0.4)` is the mean, the standard deviation within a run (over clients, over layers for
@@ -13,6 +13,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape as escape_html
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -165,6 +166,27 @@ def markdown(table: Table, padded: bool = False) -> str:
         rule = ["-" * (width - 1) + ":" for width in widths]
     body = "\n".join("| " + " | ".join(line) + " |" for line in (lines[0], rule, *lines[1:]))
     return "\n\n".join(filter(None, [f"**{table.title}**" * bool(table.title), body, *table.notes])) + "\n"
+
+
+def html(table: Table, caption: str = "") -> str:
+    """A `table` element with its caption (the table's title, unless another is given) and heads that screen readers
+    read out with every cell; notes beneath. It scrolls sideways where the page is narrower, also by keyboard."""
+    words = escape_html(caption or table.title or table.corner)
+    kind = "words" if any(isinstance(c, str) and len(c) > 40 for row in table.cells for c in row) else "numbers"
+    heads = "".join(f'<th scope="col">{escape_html(f"{c.block} {c.head}".strip())}</th>' for c in table.columns)
+    rows = "".join(
+        f'<tr><th scope="row">{escape_html(label)}</th>'
+        + "".join(f"<td>{f'<b>{escape_html(cell)}</b>' if bold else escape_html(cell)}</td>" for cell, bold in row)
+        + "</tr>\n"
+        for label, row in _written(table)
+    )
+    notes = "".join(f'<p class="note">{escape_html(note)}</p>\n' for note in table.notes)
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{words}">\n'
+        f'<table class="{kind}"><caption>{words}</caption>\n'
+        f'<thead><tr><th scope="col">{escape_html(table.corner)}</th>{heads}</tr></thead>\n'
+        f"<tbody>\n{rows}</tbody></table></div>\n{notes}"
+    )
 
 
 def latex(table: Table) -> str:

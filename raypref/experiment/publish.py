@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import math
 import re
+import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from raypref.config import flatten
+from raypref.config import flatten, from_dict
+from raypref.config.spaces import command_words
 from raypref.evaluation import calibration, diagnostics, drawings, latent_figures, report, tables
 from raypref.evaluation.curve import seen_and_unseen
 from raypref.evaluation.latent import Latent
-from raypref.evaluation.runs import ALL, FinishedRun, context_marks, run_name
-from raypref.experiment import ledger
+from raypref.evaluation.runs import ALL, FinishedRun, context_marks, describe, run_name
+from raypref.experiment import ledger, page
 from raypref.storage.results import Store
 from raypref.tools import checkpoint
 
@@ -25,7 +28,8 @@ def publish(store: Store, track: Any | None = None) -> None:
     """Write a finished run's tables and figures into its folder; track them, its metrics and its adapters.
 
     They are `table.md`, `results.csv`, `curve.png`, `ledger.csv` and `ledger.md`; for methods that group clients
-    `groups.json` and `groups.png`; for those with a latent space `latent.png`.
+    `groups.json` and `groups.png`; for those with a latent space `latent.png`; for all `report.html`, the page of all
+    that is known of it.
     """
     result, folder = store.result(), store.folder
     seen, _ = seen_and_unseen(result)
@@ -43,23 +47,55 @@ def publish(store: Store, track: Any | None = None) -> None:
     if (folder / "latent.npz").exists():
         run = Latent.load(folder / "latent.npz")
         latent_figures.latent_figure([(run_name(result), run)], seen["groups"], folder / "latent.png")
+    page.write([folder], folder / page.PAGE)
     if track is None:
         return
     for step, values in [*mark_metrics(result), *calibration_metrics(result), *diagnostic_metrics(result)]:
         track.metrics(values, step=step)
-    totals = {name: float(result[name]) for name in ("rounds", "client_steps", "bytes_up", "bytes_down")}
+    totals = {f"total/{words}": float(result[name]) for name, words in TOTALS.items()}
     if result["ari"] is not None:
         totals["groups/ari"] = float(result["ari"])
-    totals |= {f"parameters/{name}": float(count) for name, count in result.get("parameters", {}).items()}
+    parameters = result.get("parameters", {}).items()
+    totals |= {f"total/{name} parameters of a client": float(count) for name, count in parameters}
     track.metrics(totals, step=0)
     for size, values in probe_metrics(seen):
         track.metrics(values, step=size)
     files = ("config.json", "result.json", "table.md", "results.csv", "curve.png", "groups.json", "groups.png")
-    for name in (*files, "ledger.csv", "ledger.md", "latent.npz", "latent.png"):
+    for name in (*files, "ledger.csv", "ledger.md", "latent.npz", "latent.png", page.PAGE):
         if (folder / name).exists():
             track.artifact(folder / name)
     if (folder / "adapters").exists():
         track.artifacts(folder / "adapters", "adapters")
+    track.describe(description(result))
+
+
+TOTALS = {"rounds": "rounds", "client_steps": "client steps", "bytes_up": "bytes up", "bytes_down": "bytes down"}
+"""Of a result, and what its metrics are called."""
+
+
+def description(result: dict[str, Any]) -> str:
+    """What MLflow shows of a run before anything else: what it is, its table and where its figure is, in Markdown.
+
+    The figure itself would make MLflow's page wider than a screen.
+    """
+    run = FinishedRun("", 0, flatten(result["config"]), result)
+    table = report.main_columns(report.table([result]))
+    again = shlex.join(command_words(from_dict(result["config"])))
+    upright = replace(  # MLflow makes its page as wide as its widest table
+        table,
+        corner="",
+        columns=(tables.Column(table.rows[0]), *map(tables.Column, table.rows[1:])),
+        rows=tuple(column.head for column in table.columns),
+        cells=tuple(
+            tuple(tables.text(row[c], column) for row in table.cells) for c, column in enumerate(table.columns)
+        ),
+        apart=frozenset(),
+    )
+    return f"""**{run_name(result)}**, seed {result["seed"]}: {describe([run])}
+
+{tables.markdown(upright)}
+[Its figure]({{curve.png}}), and [all that is known of it]({{{page.PAGE}}}), to be saved and opened. Again: `{again}`
+"""
 
 
 def publish_judgements(folder: Path, track: Any) -> None:
@@ -93,8 +129,10 @@ def mark_metrics(result: dict[str, Any]) -> list[tuple[int, dict[str, float]]]:
         (
             mark,
             {
-                f"personalization/{which}{fold}_{name}": float(np.mean([client[i] for client in values]))
-                for which, part in zip(("", "unseen_"), seen_and_unseen(result), strict=True)
+                f"after local steps/{which}{fold} {name.replace('_', ' ')}": float(
+                    np.mean([client[i] for client in values])
+                )
+                for which, part in zip(("", "unseen "), seen_and_unseen(result), strict=True)
                 if part is not None
                 for fold in ("validation", "test")
                 for name, values in part[fold].items()
@@ -106,18 +144,18 @@ def mark_metrics(result: dict[str, Any]) -> list[tuple[int, dict[str, float]]]:
 
 def report_metrics(line: dict[str, Any]) -> dict[str, float]:
     """A reading of validation between rounds, by the names that it has in MLflow."""
-    return {f"reports/validation_{name}": value for name, value in line["metrics"].items()}
+    return {f"rounds/validation {name.replace('_', ' ')}": value for name, value in line["metrics"].items()}
 
 
 def calibration_metrics(result: dict[str, Any]) -> list[tuple[int, dict[str, float]]]:
     """(local steps t, negative log-likelihood and expected calibration error on test pairs) at each mark
     (`raypref.evaluation.calibration`); unseen clients apart."""
-    parts = zip(("", "unseen_"), seen_and_unseen(result), strict=True)
+    parts = zip(("", "unseen "), seen_and_unseen(result), strict=True)
     read = [
         (which, name, values) for which, part in parts if part for name, values in calibration.summary(part).items()
     ]
     return [
-        (mark, {f"personalization/{which}test_{name}": values[i] for which, name, values in read})
+        (mark, {f"after local steps/{which}test {name.upper()}": values[i] for which, name, values in read})
         for i, mark in enumerate(result["marks"])
     ]
 
@@ -134,9 +172,11 @@ def probe_metrics(result: dict[str, Any]) -> list[tuple[int, dict[str, float]]]:
     for i, size in enumerate(context_marks(flatten(result["config"])) if probes else ()):
         there = [name for name in ("context_accuracy", "linear_accuracy") if name in probes]
         shares = {name: np.array(probes[name])[:, i] for name in there}
-        values.append((size, {f"context/{name}": float(np.mean(share)) for name, share in shares.items()}))
+        values.append(
+            (size, {f"context pairs/{name.replace('_', ' ')}": float(np.mean(share)) for name, share in shares.items()})
+        )
     if "leaked_accuracy" in probes:
-        values.append((0, {"context/leaked_accuracy": float(np.mean(probes["leaked_accuracy"]))}))
+        values.append((0, {"context pairs/leaked accuracy": float(np.mean(probes["leaked_accuracy"]))}))
     return values
 
 
@@ -150,10 +190,14 @@ def diagnostic_metrics(result: dict[str, Any]) -> list[tuple[int, dict[str, floa
     if 0 in result["marks"]:
         curve = diagnostics.retention_curve(result)
         for i, mark in enumerate(curve.marks):
-            at_marks.append((mark, {"diagnostics/P_R": float(curve.R[i]), "diagnostics/P_W": float(curve.W[i])}))
+            at_marks.append(
+                (mark, {"after local steps/P_R": float(curve.R[i]), "after local steps/P_W": float(curve.W[i])})
+            )
     for mark in (line["mark"] for line in result["diagnostics"]):
         numbers = diagnostics.summary(result, mark)
-        at_marks.append((mark, {f"diagnostics/{k}": float(v) for k, v in numbers.items() if not isinstance(v, list)}))
+        at_marks.append(
+            (mark, {f"after local steps/{k}": float(v) for k, v in numbers.items() if not isinstance(v, list)})
+        )
     return [(mark, {k: v for k, v in values.items() if not math.isnan(v)}) for mark, values in at_marks]
 
 
@@ -164,9 +208,13 @@ def tables_of(results: Sequence[dict[str, Any]]) -> list[tables.Table]:
     return [item.content for item in items if isinstance(item.content, tables.Table)]
 
 
-def write_comparison(results: Sequence[dict[str, Any]], folder: Path) -> Path:
-    """Write `comparison.md` and `comparison.png` of several runs into one folder; returns the figure's path."""
+def write_comparison(results: Sequence[dict[str, Any]], folders: Sequence[Path]) -> tuple[Path, Path]:
+    """Write `comparison.md`, `comparison.png` and, of several runs, `comparison.html` into the last one's folder;
+    returns the figure's and the page's path."""
+    folder = folders[-1]
     parts = [report.markdown(results), *map(tables.markdown, tables_of(results))]
     checkpoint.write_bytes(folder / "comparison.md", "\n".join(parts).encode())
     report.curve_figure(results, folder / "comparison.png")
-    return folder / "comparison.png"
+    if len(folders) == 1:
+        return folder / "comparison.png", folder / page.PAGE
+    return folder / "comparison.png", page.write(folders, folder / "comparison.html")

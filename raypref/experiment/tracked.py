@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from raypref.config import RunConfig, flatten, to_dict
+from raypref.config import RunConfig, flatten, identity, to_dict
 from raypref.config.identity import policy_key
+from raypref.config.spaces import every_name, load_space
 from raypref.tools import checkpoint, console
 from raypref.tools.folders import working_folder
 from raypref.tools.secrets import hidden
@@ -30,6 +31,13 @@ class Tracker:
     experiment_id: str
     parent: str | None = None
     """Run id of the sweep that the runs belong to."""
+    command: str = ""
+    """What was typed: the source of every run, also of those that a worker computes."""
+
+    @property
+    def source(self) -> dict[str, str]:
+        """The tags of a run that MLflow shows as its source."""
+        return {"mlflow.source.name": self.command, "mlflow.source.type": "LOCAL"} if self.command else {}
 
 
 def tracker(experiment: str, uri: str | None = None) -> Tracker:
@@ -39,7 +47,20 @@ def tracker(experiment: str, uri: str | None = None) -> Tracker:
     from raypref.storage import tracking
 
     uri = tracking.revealed(uri) if uri else tracking.tracking_uri(working_folder())
-    return Tracker(uri, experiment, tracking.prepare(uri, experiment))
+    command = console.typed()
+    return Tracker(uri, experiment, tracking.prepare(uri, experiment, about(experiment)), command=command)
+
+
+def about(experiment: str) -> str:
+    """The description of an experiment, in Markdown."""
+    words = load_space(experiment).about if experiment in every_name() else ""
+    return f"""**{experiment}** {words}
+
+Runs of `python -m raypref.run {experiment}` and `python -m raypref.sweep {experiment}`; a sweep's trials are inside its
+run. A run's artifact `report.html` shows all that is known of it. Metrics: `train/` and `rounds/` by communication
+round, `after local steps/` by steps of personalization, `context pairs/` by pairs that a client's part is inferred
+from, `total/` what the run took.
+"""
 
 
 def mlflow_record(folder: Path) -> dict[str, Any]:
@@ -66,7 +87,9 @@ def mlflow_run(
 
     from raypref.storage import tracking
 
-    params, tags = flatten(to_dict(config)), {**tags, "raypref.folder": str(folder)}
+    policy = "raypref.policy" in tags
+    params = identity.logged(flatten(to_dict(config)), flatten(to_dict(RunConfig())), policy)
+    tags = {**tags, **to.source, "raypref.folder": str(folder)}
     record = {"uri": hidden(to.uri), "experiment": to.experiment, "run_id": record.get("run_id", "")}
     run = tracking.Run(to.uri, to.experiment_id, label, params, tags, parent or None, record["run_id"])
     try:
@@ -92,7 +115,11 @@ def closing(to: Tracker | None, folders: Iterable[Path], within: Path | None = N
     """Say last of all where the runs of these folders are tracked, and what is not. within: the folder of all."""
     if to is None:
         return
-    console.say(f"tracked: mlflow ui --backend-store-uri {shlex.quote(to.uri)}")
+    from raypref.storage import tracking
+
+    if not to.uri.startswith("http"):
+        console.say(f"tracked: mlflow ui --backend-store-uri {shlex.quote(to.uri)}")
+    console.say(f"MLflow: {tracking.address(to.uri, to.experiment_id, to.parent or '')}")
     left = [str(folder) for folder in folders if (record := mlflow_record(folder)) and not record.get("done")]
     if left:
         words = shlex.join([str(within)] if within else left)

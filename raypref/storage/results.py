@@ -32,10 +32,11 @@ from raypref.clients.ledger import SERVER, Entries, named
 from raypref.clients.protocol import Usage
 from raypref.clients.seen import unseen
 from raypref.clients.work import Personalized
-from raypref.config import RunConfig, UserError, read_config, registry, to_dict
+from raypref.config import RunConfig, UserError, flatten, from_dict, read_config, registry, to_dict
 from raypref.data.encode import EncodedFederation
 from raypref.evaluation.curve import adjusted_rand_index
 from raypref.evaluation.latent import Latent
+from raypref.evaluation.runs import FinishedRun
 from raypref.models.identity import base_identity
 from raypref.models.layout import HEAD, Layout
 from raypref.tools import checkpoint, console
@@ -314,6 +315,15 @@ def doubts(result: dict[str, Any]) -> list[str]:
     losses = np.asarray(result["test"]["loss"])
     broken = int((~np.isfinite(losses)).any(axis=1).sum())
     return [f"the loss of {broken} clients is not finite; try a lower learning rate"] if broken else []
+
+
+def finished_run(folder: Path) -> FinishedRun:
+    """A finished run as tables and figures take it, by its folder. Raises `UserError` where there is no result."""
+    result = checkpoint.read_json(folder / "result.json", "algorithm", "clients")
+    ended = int(1000 * (folder / "result.json").stat().st_mtime)
+    groups = checkpoint.read_json(folder / "groups.json") if (folder / "groups.json").exists() else None
+    latent = Latent.load(folder / "latent.npz") if (folder / "latent.npz").exists() else None
+    return FinishedRun(str(folder), ended, flatten(to_dict(from_dict(result["config"]))), result, groups, latent)
 
 
 def folder_name(config: RunConfig) -> str:

@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import re
 import shutil
 import signal
 import tempfile
@@ -20,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
 
 from raypref.config import UserError
 from raypref.tools.console import TERMINATED, warn
@@ -51,6 +53,13 @@ FOLDER = "raypref.folder"
 """Tag with the folder that a run is computed in."""
 ERROR = "error"
 """Tag with the message of the exception that ended a run."""
+DESCRIPTION = "mlflow.note.content"
+"""Tag whose Markdown MLflow shows as the description of a run or an experiment."""
+KIND = {"mlflow.experimentKind": "custom_model_development"}
+"""Tag of an experiment that has runs of training. MLflow 3.17 goes by the address instead (`address`), which is why
+commands say it; other versions open an experiment of this kind on its runs."""
+PORT = 5000
+"""Where `mlflow ui` serves unless told otherwise."""
 STOPPED = "raypref.stopped"
 """Tag with the round after which a sweep stopped a trial early."""
 
@@ -72,8 +81,23 @@ def revealed(uri: str) -> str:
     return given if MASK in uri else uri
 
 
-def prepare(uri: str, experiment: str) -> str:
+def address(uri: str, experiment_id: str, sweep: str = "", run: str = "") -> str:
+    """Where a browser shows the runs of an experiment first thing: at the server, or where `mlflow ui` will serve a
+    database. Without the type of workflow MLflow 3 opens an experiment on its page for traces, which is empty.
+
+    sweep: the id of a sweep's run, of whose trials the charts are shown. run: the id of the one run to show.
+    """
+    at = uri.rstrip("/") if uri.startswith("http") else f"http://127.0.0.1:{PORT}"
+    words = {"workflowType": "machine_learning"}
+    if sweep:
+        words |= {"compareRunsMode": "CHART", "searchFilter": f"tags.`mlflow.parentRunId` = '{sweep}'"}
+    return f"{at}/#/experiments/{experiment_id}/runs{f'/{run}' if run else ''}?{urlencode(words, quote_via=quote)}"
+
+
+def prepare(uri: str, experiment: str, about: str = "") -> str:
     """The experiment's id; creates the database and the experiment where they are missing.
+
+    about: its description, in Markdown; one that a person has written stands.
 
     With SQLite artifacts go to `mlartifacts` beside the database, elsewhere where the server puts them. Raises
     `UserError` where nothing answers at `uri`, or the experiment was deleted.
@@ -89,7 +113,7 @@ def prepare(uri: str, experiment: str) -> str:
                 f"the MLflow database cannot be in {folder} ({error.strerror or error}); set MLFLOW_TRACKING_URI"
             ) from error
     with _usable(uri), _lock(folder) if folder else contextlib.nullcontext():
-        return _experiment(uri, experiment, str(folder / "mlartifacts") if folder else None)
+        return _experiment(uri, experiment, str(folder / "mlartifacts") if folder else None, about)
 
 
 @contextlib.contextmanager
@@ -125,13 +149,14 @@ def _lock(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _experiment(uri: str, name: str, location: str | None) -> str:
+def _experiment(uri: str, name: str, location: str | None, about: str) -> str:
     mlflow = _mlflow()
     client = mlflow.MlflowClient(uri)
+    tags = KIND | ({DESCRIPTION: about} if about else {})
     experiment = client.get_experiment_by_name(name)
     if experiment is None:
         try:
-            return str(client.create_experiment(name, artifact_location=location))
+            return str(client.create_experiment(name, artifact_location=location, tags=tags))
         except mlflow.exceptions.MlflowException as error:
             if error.error_code != "RESOURCE_ALREADY_EXISTS":
                 raise
@@ -139,6 +164,9 @@ def _experiment(uri: str, name: str, location: str | None) -> str:
             assert experiment is not None
     if experiment.lifecycle_stage != "active":
         raise UserError(f"the MLflow experiment {name!r} was deleted; restore it, or choose another name")
+    for key, value in tags.items():  # of an earlier version
+        if key not in experiment.tags:
+            client.set_experiment_tag(experiment.experiment_id, key, value)
     return str(experiment.experiment_id)
 
 
@@ -214,6 +242,13 @@ class Run:
         self._metrics += [_mlflow().entities.Metric(key, float(value), now, step) for key, value in values.items()]
         if time.monotonic() >= max(self._due, self._away):
             self._deliver()
+
+    def describe(self, text: str) -> None:
+        """Give the run a description, in Markdown; `{file}` in it becomes the address of that artifact of the run."""
+        self._file(lambda: self._client.set_tag(self.id, DESCRIPTION, _short(self._linked(text))))
+
+    def _linked(self, text: str) -> str:
+        return re.sub(r"\{([\w.-]+)\}", rf"get-artifact?path=\1&run_uuid={self.id}", text)
 
     def artifact(self, path: Path) -> None:
         """Upload a file to the top of the run's artifacts."""

@@ -7,6 +7,7 @@ import errno
 import logging
 import os
 import select
+import shlex
 import signal
 import sys
 import threading
@@ -153,6 +154,11 @@ def clock(seconds: float) -> str:
     minutes, s = divmod(round(seconds), 60)
     h, m = divmod(minutes, 60)
     return f"{h}:{m:02}:{s:02}" if h else f"{m}:{s:02}"
+
+
+def typed() -> str:
+    """The command that this process was started with, without secrets: `python -m raypref.run fedgd --smoke`."""
+    return hidden(shlex.join(["python", *sys.orig_argv[1:]]))
 
 
 def main(function: Callable[[list[str]], int | None], argv: Sequence[str], resume: str = "") -> int:

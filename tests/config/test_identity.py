@@ -160,3 +160,15 @@ def test_a_range_reads_as_a_sentence(values, words):
 def test_what_is_out_of_range_is_one_line(field, value, why):
     with pytest.raises(UserError, match=why):
         validate(override(RunConfig(), {field: value}))
+
+
+def test_mlflow_gets_what_has_a_part_and_no_more() -> None:
+    """FedAvg on generated data: no expert, no column, nothing of where it ran unless that was chosen."""
+    usual = flatten(to_dict(RunConfig()))
+    flat = usual | {"algorithm": "fedavg", "clients.backend": "ray", "federation.rounds": 7}
+    logged = identity.logged(flat, usual)
+    assert logged["federation.rounds"] == 7 and logged["clients.backend"] == "ray" and "seed" in logged
+    assert not {"experts.K", "rlhf.rounds", "dpo.beta", "data.client_column", "clients.stack"} & set(logged)
+    assert len(logged) < 40
+    assert "rlhf.rounds" in identity.logged(flat, usual, policy=True)
+    assert "data.client_column" in identity.logged(flat | {"data.source": "a.csv"}, usual)

@@ -149,8 +149,8 @@ def test_settings_stand_apart_and_unseen_clients_are_left_out():
     assert calibration.summary(seen)["ece"][1] == pytest.approx(0, abs=1e-12)
     assert calibration.summary(unseen)["ece"][1] == pytest.approx(0.9)
     metrics = calibration_metrics(away)[1]
-    assert metrics[0] == 10 and metrics[1]["personalization/unseen_test_ece"] == pytest.approx(0.9)
-    assert set(metrics[1]) == {f"personalization/{w}test_{n}" for w in ("", "unseen_") for n in ("nll", "ece")}
+    assert metrics[0] == 10 and metrics[1]["after local steps/unseen test ECE"] == pytest.approx(0.9)
+    assert set(metrics[1]) == {f"after local steps/{w}test {n}" for w in ("", "unseen ") for n in ("NLL", "ECE")}
 
 
 def test_without_margins_nothing_is_shown():

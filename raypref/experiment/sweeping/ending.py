@@ -7,13 +7,14 @@ from typing import Any
 
 from raypref.evaluation import ranking, seeds, tables
 from raypref.evaluation.runs import show
+from raypref.experiment import page
 from raypref.experiment.sweeping.trials import Search, Trial, finished
 from raypref.tools import checkpoint, console
 
 
 def conclude(search: Search, failures: Mapping[str, str], run: Any | None) -> None:
-    """Write, show and track `sweep.md`, `sweep.csv` and `table.md` of the finished trials, and `trials.csv` of all;
-    then say which trials are in no table."""
+    """Write, show and track `sweep.md`, `sweep.csv` and `table.md` of the finished trials, `trials.csv` of all, and
+    `report.html`; then say which trials are in no table."""
     folder, metric, trials = search.folder, search.rank, search.trials
     scores, runs = [], []
     for trial in finished(trials, folder):
@@ -32,8 +33,16 @@ def conclude(search: Search, failures: Mapping[str, str], run: Any | None) -> No
         }
     for name, text in written.items():
         checkpoint.write_bytes(folder / name, text.encode())
-        if run:
-            run.artifact(folder / name)
+    names = [*written, *([page.PAGE] if lines and page.write_sweep(folder) else [])]
+    for name in names if run else ():
+        run.artifact(folder / name)
+    if run and lines:
+        keys = ", ".join(lines[0].settings) or "the seed alone"
+        count = f"{len(lines)} configuration{'s' * (len(lines) > 1)}"
+        run.describe(
+            f"A sweep over {keys}: {count}, the best first.\n\n{written['sweep.md']}\n"
+            f"[All that is known of it]({{{page.PAGE}}}), to be saved and opened. Trials are the runs inside this one."
+        )
     if lines:
         console.say(f"\n{written['sweep.md']}")
     for trial in trials:

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from raypref.config import UserError, flatten, to_dict
+from raypref.config import RunConfig, UserError, flatten, identity, to_dict
 from raypref.experiment.sweeping.trials import Search, Trial
 from raypref.experiment.tracked import Tracker
 from raypref.tools import checkpoint
@@ -43,10 +43,13 @@ def parent(to: Tracker | None, search: Search) -> Iterator[Any]:
     record = search.folder / "sweep.json"
     run_id = checkpoint.read_json(record)["run_id"] if record.exists() else None
     flat = [flatten(to_dict(trial.config)) for trial in search.examples]
+    usual = flatten(to_dict(RunConfig()))
+    flat = [identity.logged(f, usual) for f in flat]
+    flat = [{key: f.get(key, "") for of in flat for key in of} for f in flat]  # of several methods
     params = {key: flat[0][key] for key in flat[0] if all(f[key] == flat[0][key] for f in flat)}
     params |= {f"search.{k}": str(list(dict.fromkeys(str(f[k]) for f in flat))) for k in flat[0] if k not in params}
     params |= {f"search.{key}": f"{kind} {low:g} to {high:g}" for key, (kind, low, high) in search.ranges.items()}
-    tags = {"raypref.folder": str(search.folder)}
+    tags = {"raypref.folder": str(search.folder), **to.source}
     close()
     name = f"sweep {search.folder.name}"
     with tracking.Run(to.uri, to.experiment_id, name, params, tags, run_id=run_id) as run:

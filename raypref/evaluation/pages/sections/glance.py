@@ -1,0 +1,55 @@
+"""What came of it, in a table and some sentences."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from raypref.evaluation import paired, ranking, report, seeds
+from raypref.evaluation.pages.page import Material, Section
+from raypref.evaluation.pages.sections.common import curve, one
+from raypref.evaluation.runs import Config, describe
+from raypref.evaluation.tables import Table
+
+
+def section(material: Material) -> Section:
+    """Each run's accuracies before and after personalization; of a sweep the ranking."""
+    runs = [run for entry in material.entries for run in entry.runs]
+    parts: list[Table | str] = [] if material.sweep else [_sentence(material)]
+    if material.sweep:
+        ranked = ranking.table(material.sweep.lines, material.sweep.metric)
+        parts.append(replace(ranked, title="Configurations by rank"))
+        both = zip(material.sweep.lines, material.entries, strict=True)
+        pairs = [(line.settings, run.result) for line, entry in both for run in entry.runs]
+        parts.append(replace(seeds.table(pairs), title="Configurations over their seeds"))
+    else:
+        table = report.main_columns(report.table([entry.whole for entry in material.entries]))
+        table = replace(table, title="Accuracy on test pairs, %")
+        parts += [part for part in (table, _differences(material, table)) if part]
+    parts.append(f"All of it: {describe(runs)}")
+    lead = (
+        "Accuracy is the share of a client's held-out pairs on which its reward model prefers what the client chose; "
+        "50 % is a coin. acc^t is read after t steps of training on the client's own pairs."
+    )
+    return Section("glance", "At a glance", lead, parts)
+
+
+def _sentence(material: Material) -> str:
+    words = []
+    for entry in material.entries:
+        of = curve([run.result for run in entry.runs])
+        start = f"{one(of.mean[0])} % before any step of their own" if of.marks[0] == 0 else ""
+        end = f"{one(of.mean[-1])} % after {of.marks[-1]}" if of.marks[-1] else ""
+        words.append(f"{entry.label}: {of.clients} clients, {', '.join(filter(None, (start, end)))}.")
+    return " ".join(words)
+
+
+def _differences(material: Material, table: Table) -> Table | None:
+    """Every other run minus the first, client by client, where all are of the same clients."""
+    configs = [entry.first.config for entry in material.entries]
+    same = all(c["seed"] == configs[0]["seed"] and _data(c) == _data(configs[0]) for c in configs)
+    return paired.against(table, table.rows[0]) if same else None
+
+
+def _data(config: Config) -> dict[str, Any]:
+    return {key: value for key, value in config.items() if key.startswith("data.")}
