@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 from dataclasses import dataclass
@@ -96,6 +97,7 @@ def command(argv: list[str]) -> int:
 
         terminal.ask(talk, options.choices)
     keep(talk, folder)
+    say_answers(talk)
     return 0
 
 
@@ -111,6 +113,8 @@ def check(options: Options) -> None:
         raise UserError("--ask and --web are the same interview; give one of the two")
     if not (options.pairs or options.ask or options.web):
         raise UserError("nothing says what the person prefers; give --pairs FILE, --ask or --web")
+    if options.web and importlib.util.find_spec("nicegui") is None:
+        raise UserError("--web draws its page with NiceGUI: pip install 'raypref[web]', or use --ask")
     for flag, value in (("choices", options.choices), ("look", options.look)):
         if value < 1:
             raise UserError(f"--{flag} is {value}; give at least 1")
@@ -209,6 +213,18 @@ def keep(talk: Interview, folder: Path) -> list[str]:
     for line in lines:
         console.say(line)
     return lines
+
+
+def say_answers(talk: Interview) -> None:
+    """What the run's policy answers to the last prompt, before it knew the person and after; nothing without one."""
+    from raypref.onboarding.answers import before_and_after
+
+    person = talk.person()
+    found = before_and_after(talk.learner, person.z, talk.known()[-1].pair.prompt)
+    if found:
+        console.say(f"{found.policy} is asked: {found.prompt}")
+        console.say(f"  before it knew {person.name}: {found.before}")
+        console.say(f"  after: {found.after}")
 
 
 if __name__ == "__main__":

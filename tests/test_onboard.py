@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks import asking
 from raypref import generate, onboard, rlhf, score
 from raypref.config import UserError, override
 from raypref.data.load import load
@@ -200,10 +201,24 @@ def test_a_policy_answers_a_person_by_name(finished, tmp_path, capsys, monkeypat
     capsys.readouterr()
     for policy in (place, shared):  # their own, and the one that is conditioned on anybody's z
         assert generate.command([str(policy), "--client", "gus", "--prompt", "What is tea?"]) == 0
+    capsys.readouterr()
+    assert typed(folder, tmp_path / "four.jsonl", name="gus") == 0
+    assert "before it knew gus: " in (out := capsys.readouterr().out) and "after: " in out
     with pytest.raises(UserError, match="client 'gun' took no part; did you mean 'gus'"):
         generate.command([str(shared), "--client", "gun", "--prompt", "What is tea?"])
     with pytest.raises(UserError, match=r"'hal' is not known to .*; there are: .*gus"):
         rlhf.command(["fedvpa_gp", "--run", str(folder), "--person", "hal"])
+
+
+def test_chosen_pairs_are_measured_against_random_ones(finished, tmp_path, capsys):
+    _, folder = finished("z")
+    assert asking.command([str(folder), "--sizes", "1", "3", "--draws", "2", "--out", str(tmp_path)]) == 0
+    lines = [json.loads(line) for line in (tmp_path / "lines.jsonl").read_text().splitlines()]
+    assert [(line["choices"], line["pairs"]) for line in lines] == [
+        (size, way) for size in (1, 3) for way in ("at random", "chosen")
+    ]
+    assert all(line["unseen"] and len(line["accuracy"]) == line["people"] == 2 for line in lines)
+    assert (tmp_path / "table.md").read_text() in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
