@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from nicegui import app, run, ui
+from nicegui import app, background_tasks, run, ui
 
 from raypref.config import UserError
 from raypref.onboarding.answers import before_and_after, policy_of
@@ -29,6 +30,16 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+async def answers(port: int) -> bool:
+    """Whether something listens on this port of the machine yet."""
+    try:
+        _, writer = await asyncio.open_connection(HOST, port)
+    except OSError:
+        return False
+    writer.close()
+    return True
+
+
 def serve(talk: Interview, most: int, port: int, keep: Callable[[], list[str]]) -> None:
     """Show the page until the person is done, whom `keep` then writes, or the command is ended. Raises `UserError`
     where the port is taken."""
@@ -43,7 +54,13 @@ def serve(talk: Interview, most: int, port: int, keep: Callable[[], list[str]]) 
     _ = talk.of_candidates
     page = Page(talk, most, keep, app.shutdown)
     ui.page("/")(page.draw)
-    console.say(f"open http://{HOST}:{port} in a browser on this machine; Ctrl-C ends without keeping anything")
+
+    async def announce() -> None:
+        while not await answers(port):
+            await asyncio.sleep(0.05)
+        console.say(f"open http://{HOST}:{port} in a browser on this machine; Ctrl-C ends without keeping anything")
+
+    app.on_startup(lambda: background_tasks.create(announce()))
     ui.run(
         host=HOST,
         port=port,

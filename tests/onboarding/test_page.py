@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -35,10 +36,13 @@ def test_a_person_is_interviewed_in_a_browser(tiny, tmp_path):
     small = {"data.group_sizes": (3, 3), "federation.unseen": 1, "federation.cohort": 2, "federation.rounds": 2}
     latent = {"variational.features": 8, "variational.encoder": 8, "variational.d": 4}
     loop.run(override(tiny, {**small, **latent, "algorithm": "fedvpl", "objective": "variational"}), folder)
+    # Under this variable NiceGUI takes itself for one of its own tests.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
     words = ["--name", "ivy", "--web", "--look", "12", "--choices", "3"]
     process = subprocess.Popen(
         [sys.executable, "-m", "raypref.onboard", str(folder), *words],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment,
+        cwd=Path(__file__).parents[2],
     )  # fmt: skip
     try:
         address, printed = "", []
