@@ -17,8 +17,9 @@ from raypref.tools.cli import parse
 
 if TYPE_CHECKING:
     from raypref.data.federation import Pair
+    from raypref.data.places import Left
     from raypref.evaluation.expected import Expected
-    from raypref.onboarding.interview import Interview
+    from raypref.onboarding.interview import Chosen, Interview
     from raypref.onboarding.learner import Learner
 
 
@@ -145,7 +146,7 @@ def chosen(options: Options, learner: Learner) -> list[Pair]:
     return pairs
 
 
-def read(source: str, options: Options, learner: Learner) -> tuple[list[Pair], list, list]:
+def read(source: str, options: Options, learner: Learner) -> tuple[list[Pair], Left, Left]:
     """The pairs of a file that the run's base can compare, the rows left out, and those that lost some of their
     prompt."""
     from raypref.data.places import pairs_of
@@ -163,7 +164,7 @@ def read(source: str, options: Options, learner: Learner) -> tuple[list[Pair], l
     return [pair for (_, pair), fit in rows if fit.fold], left, cut
 
 
-def candidates(options: Options, learner: Learner) -> list:
+def candidates(options: Options, learner: Learner) -> list[Chosen]:
     """What an interview may show; nothing without one."""
     from raypref.onboarding import interview
     from raypref.tools.rng import stream

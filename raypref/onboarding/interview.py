@@ -59,16 +59,16 @@ class Interview:
         return sorted(map(int, stream(self.learner.config.seed, "committee").permutation(there)[:COMMITTEE]))
 
     @cached_property
-    def models(self) -> list[tuple[torch.Tensor, torch.Tensor | None]]:
-        """[K] row and z of each of the committee."""
-        return [self.learner.of_client(c) for c in self.committee]
+    def models(self) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Rows [K, D] and z [K, d] of the committee."""
+        rows, z = zip(*(self.learner.of_client(c) for c in self.committee), strict=True)
+        return torch.stack(rows), None if z[0] is None else torch.stack([one for one in z if one is not None])
 
     def preferring(self, pairs: Sequence[Chosen]) -> np.ndarray:
         """[K, N] each one's probability of preferring the first response of each pair."""
         if not pairs:
-            return np.zeros((len(self.models), 0))
-        fold = concatenate([chosen.fold for chosen in pairs])
-        return asking.preferring(np.stack([self.learner.margins(row, z, fold) for row, z in self.models]))
+            return np.zeros((len(self.committee), 0))
+        return asking.preferring(self.learner.margins(*self.models, concatenate([chosen.fold for chosen in pairs])))
 
     @cached_property
     def of_candidates(self) -> np.ndarray:
@@ -138,7 +138,7 @@ class Interview:
             return places, None
         learned = self.learned()
         fold = concatenate([chosen.fold for chosen in self.candidates])
-        margins = self.learner.margins(learned.rows[0], None if learned.z is None else learned.z[0], fold)
+        (margins,) = self.learner.margins(learned.rows, learned.z, fold)
         return places, (asking.preferring(margins) - centre) @ axes.T
 
     def person(self) -> people.Person:

@@ -121,9 +121,11 @@ class Learner:
         return learned
 
     @torch.no_grad()
-    def margins(self, row: Tensor, z: Tensor | None, pairs: EncodedFold) -> np.ndarray:
-        """float64 [N] M of each pair: above 0 where the first response is preferred."""
-        return pair_margins(self._worker.margins(row[None], pairs, z)[0]).double().cpu().numpy()
+    def margins(self, rows: Tensor, z: Tensor | None, pairs: EncodedFold) -> np.ndarray:
+        """float64 [K, N] M of each pair under rows [K, D], with z [K, d] where there is one: above 0 where the first
+        response is preferred."""
+        each = None if z is None else z[:, None]
+        return pair_margins(self._worker.margins(rows, pairs, each)).double().cpu().numpy()
 
     def of_client(self, c: int) -> tuple[Tensor, Tensor | None]:
         """What the run has made of its client c as it would of a newcomer: row and z, with local steps only where
