@@ -204,7 +204,7 @@ def keep(talk: Interview, folder: Path) -> list[str]:
     person, learner = talk.person(), talk.learner
     with checkpoint.locked(people.folder_of(folder, person.name)):
         place = people.save(folder, person, [chosen.pair for chosen in talk.known()])
-        export_peft(place / "adapter", person.row, learner.layout, learner.config.model)
+        export_peft(place / "adapter", person.row, learner.layout, learner.config.model, person.z)
     count = person.said["choices"]
     lines = [f"{person.name}: {count} choice{'s' * (count > 1)} became {person.said['became']}"]
     lines += [person.said["expected"]] if person.said["expected"] else []

@@ -24,15 +24,18 @@ LATENT = {"variational.features": 8, "variational.encoder": 8, "variational.d": 
 KINDS = {
     "z": {"algorithm": "fedvpa_gp", "objective": "variational", **LATENT},
     "weights": {"algorithm": "lore", "objective": "reward", "lore.B": 2, "fit.context_marks": (1, 4)},
+    "bayes": {"algorithm": "fedavg", "objective": "bayes", "bayes.d": 3, "bayes.context_marks": (1, 4)},
     "head": {"algorithm": "fedrep", "objective": "choice", "fedrep.fit_steps": 2, "fit.context_marks": (1, 4)},
     "steps": {"algorithm": "fedavg", "objective": "choice"},
     "expert": {"algorithm": "fedbiscuit", "objective": "reward", "reward.hidden": 4},
     "mixture": {"algorithm": "soft_fl", "objective": "choice"},
     "policy": {"algorithm": "feddpo", "objective": "dpo"},
 }
+QUICK = ("z", "weights", "bayes")
 BECAME = {
     "z": "a z of 4 numbers",
     "weights": "weights of 2 rewards",
+    "bayes": "a z of 3 numbers",
     "head": "a head",
     "steps": "an adapter after 2 local steps",
     "expert": "a head after 2 local steps",
@@ -74,7 +77,7 @@ def stranger(config, folder):
     return c, load(config.data, config.seed).clients[c]
 
 
-@pytest.mark.parametrize("kind", [*("z", "weights"), *(pytest.param(k, marks=pytest.mark.slow) for k in [*KINDS][2:])])
+@pytest.mark.parametrize("kind", [*QUICK, *(pytest.param(k, marks=pytest.mark.slow) for k in KINDS if k not in QUICK)])
 def test_choices_become_what_the_run_is(finished, kind, tmp_path, capsys):
     config, folder = finished(kind)
     c, client = stranger(config, folder)
@@ -86,7 +89,7 @@ def test_choices_become_what_the_run_is(finished, kind, tmp_path, capsys):
     assert list((people.folder_of(folder, "ann") / "adapter").iterdir())
     result = checkpoint.read_json(folder / "result.json")
     start = checkpoint.load(folder / "initialization.safetensors")[0]["rows"]
-    if kind == "z":  # what the run itself inferred of the same choices
+    if kind in ("z", "bayes"):  # what the run itself inferred of the same choices
         np.testing.assert_allclose(person.z, result["probes"]["mu"][c], atol=1e-5)
         assert torch.equal(person.row, start)
     if kind == "weights":
@@ -142,8 +145,9 @@ def test_an_interview_by_keys(finished, monkeypatch, capsys):
     assert len(people.choices_of(folder, "di")) == 2
 
 
-def test_an_interview_shows_no_pair_twice_and_ends(finished, monkeypatch):
-    _config, folder = finished("z")
+@pytest.mark.parametrize("kind", QUICK)
+def test_an_interview_shows_no_pair_twice_and_ends(finished, kind):
+    _config, folder = finished(kind)
     learner = Learner(folder)
     talk = interview.Interview(learner, "ed", interview.usable(learner, interview.generated(learner, 5)))
     shown = []
@@ -156,6 +160,18 @@ def test_an_interview_shows_no_pair_twice_and_ends(finished, monkeypatch):
     assert (turned.pair.chosen, turned.pair.rejected) == (pair.rejected, pair.chosen)
     places, own = talk.map()
     assert places.shape == (4, 2) and own is not None and np.isfinite(own).all()
+
+
+@pytest.mark.parametrize("kind", QUICK)
+def test_the_committee_is_read_as_one_by_one(finished, kind):
+    """Rows, each with its z, in one call as in a call each."""
+    _, folder = finished(kind)
+    learner = Learner(folder)
+    talk = interview.Interview(learner, "flo", interview.usable(learner, interview.generated(learner, 5)))
+    fold = interview.concatenate([chosen.fold for chosen in talk.candidates])
+    each = [learner.of_client(c) for c in talk.committee]
+    alone = [learner.margins(row[None], None if z is None else z[None], fold)[0] for row, z in each]
+    np.testing.assert_allclose(learner.margins(*talk.models, fold), alone, atol=1e-5)
 
 
 def test_pairs_of_clients_are_not_shown_to_others(finished, tmp_path):
