@@ -93,7 +93,8 @@ class Page:
                 self.chart, self.places = (ui.echart(each()).classes("h-72") for each in (self.by_choices, self.map))
             self.chart.props('role=img aria-label="accuracy to expect by number of choices"')
             self.places.props('role=img aria-label="map of people by what they would choose"')
-            ui.label("Nothing of this leaves the machine.").classes("text-sm opacity-70")
+            note = "What to expect is said for choices at random. Nothing leaves the machine."
+            ui.label(note).classes("text-sm opacity-70")
         self.ask()
 
     def ask(self) -> None:

@@ -34,6 +34,8 @@ def read_key() -> str:
 def ask(interview: Interview, most: int, key: Callable[[], str] = read_key) -> None:
     """Show pairs until there are `most` new choices, none is left, or the person is done."""
     console.say(f"{interview.name}, which answer do you prefer? Keys: {KEYS}.")
+    if interview.expected:
+        console.say("What to expect is said for as many choices at random; pairs that tell most should give more.")
     while len(interview.answers) < most and (shown := interview.next()) is not None:
         pair = interview.candidates[shown].pair
         console.say(f"\n{len(interview.answers) + 1} of at most {most}. {pair.prompt}")
