@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import tyro
@@ -14,6 +15,8 @@ from raypref.tools import checkpoint, console
 from raypref.tools.cli import parse
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from raypref.models.policy import Policy
 
 
@@ -25,7 +28,8 @@ class Options:
     run: tyro.conf.Positional[str] = ""
     """A policy: its folder, or its MLflow run id."""
     client: str = ""
-    """Whose z; a policy without z answers everybody alike."""
+    """Whose z: a client of the run, or a person that `python -m raypref.onboard` made known to it; a policy without z
+    answers everybody alike."""
     prompt: tuple[str, ...] = ()
     """What is asked; several are answered one after another. Left out: a line each from standard input."""
     n: int = 1
@@ -61,7 +65,7 @@ def command(argv: list[str]) -> int:
     tensors, values = checkpoint.load(folder / "row.safetensors")
     z = None
     if "z" in tensors:
-        z = tensors["z"][locate.position(options.client, values["ids"], "this policy answers by its z")]
+        z = z_of(options.client, folder, tensors["z"], values["ids"])
     elif options.client:
         console.note("note: this policy has no z; it answers every client alike")
     check_base(config.model.base, values["base"], options.run)
@@ -88,6 +92,19 @@ def command(argv: list[str]) -> int:
             for text in policy.generate(None, repeated, None, sampling, options.seed + i).texts:
                 console.say(labelled("frozen", text))
     return 0
+
+
+def z_of(client: str, folder: Path, z: Tensor, ids: list[str]) -> Tensor:
+    """[d] the z of one of the policy's clients `ids` [C], whose z are [C, d], or of a person who is known to the run
+    that the policy in `folder` followed. Raises `UserError` where it is neither's name."""
+    from raypref.storage import locate, people
+
+    person = None if client in ids else people.find(folder.parent, client)
+    if person is None:
+        return z[locate.position(client, [*ids, *people.names(folder.parent)], "this policy answers by its z")]
+    if person.z is None or person.z.shape != z[0].shape:
+        raise UserError(f"{client} has no z of this policy's {z.shape[1]} numbers; run raypref.onboard again")
+    return person.z
 
 
 def labelled(what: str, text: str) -> str:

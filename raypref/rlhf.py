@@ -32,6 +32,9 @@ class Options:
     rlhf: RLHFConfig
     run: tuple[str, ...] = ()
     """Only these stage-1 runs: folders, or MLflow run ids."""
+    person: str = ""
+    """Train a policy for this person alone, whom `python -m raypref.onboard` made known to the runs: their selector
+    labels. Nothing of it is tracked, and it stays on this machine, in the person's folder."""
     where: tuple[str, ...] = ()
     """Only runs with these fields, such as seed=0 algorithm=fedvpa_gp."""
     preset: str = ""
@@ -82,14 +85,23 @@ def command(argv: list[str]) -> int:
     from raypref.judges.judgement import remarks, table
     from raypref.policy.follow import configured, finished, lines
     from raypref.policy.task import gather
+    from raypref.storage import people
 
     wanted = RunConfig(dpo=options.dpo, rlhf=options.rlhf)
+    if options.person and options.rlhf.backend != "local":
+        raise UserError(f"what {options.person} prefers stays on this machine; leave --rlhf.backend local")
+    if options.person:
+        runs = [run for run in runs if people.find(run.folder, options.person)] or runs
     todo: list[tuple[Stage1, Task, Path]] = []
     for run in runs:  # whatever any would refuse, before one starts
         config = configured(run.config, wanted)
         validate(config)
-        todo.append((run, gather(run.folder, config), run.folder / f"policy-{policy_key(config)}"))
-    to = tracker(name) if options.track else None
+        person = people.needed(run.folder, options.person) if options.person else None
+        place = run.folder / f"policy-{policy_key(config)}"
+        if person:
+            place = people.folder_of(run.folder, person.name) / f"{place.name}-{person.digest}"
+        todo.append((run, gather(run.folder, config, person), place))
+    to = tracker(name) if options.track and not options.person else None
     for i, (run, task, folder) in enumerate(todo):
         done, n = finished(folder), len(lines(folder))
         begun = f", from round {n + 1}" if 0 < n < task.config.rlhf.rounds else ""
@@ -107,7 +119,9 @@ def command(argv: list[str]) -> int:
                     console.warn(line)
                 console.say("")
     for _, task, folder in todo:
-        if not task.config.data.generated:
+        if options.person:
+            console.say(f"ask it: python -m raypref.generate {folder} --client {options.person} --prompt …")
+        elif not task.config.data.generated:
             console.say(f"judge it: python -m raypref.judge {folder}")
     closing(to, [folder for _, _, folder in todo])
     return 0
@@ -126,7 +140,7 @@ def train_and_judge(
     with tracked_policy(config, folder, to, run.id) as track:
         with console.Progress(max(1, total), f"{config.method} policy rounds", len(lines(folder))) as progress:
             follow(task, folder, track=track, advance=lambda note: progress.advance(1, note))
-        judgements = [judged(folder, Style())] if options.judge and config.data.generated else []
+        judgements = [judged(folder, Style())] if options.judge and config.data.generated and not options.person else []
         for judgement in judgements:
             keep(folder, judgement)
         if track is not None:

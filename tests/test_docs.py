@@ -62,11 +62,11 @@ def test_every_flag_in_the_pages_is_one_of_some_command() -> None:
     known = {"--help"}
     for module in ("run", "sweep", "rlhf"):
         known |= flags(f"raypref.{module}", "fedgd")
-    for module in ("compare", "report", "claims", "results", "judge", "generate", "score"):
+    for module in ("compare", "report", "claims", "results", "judge", "generate", "score", "onboard"):
         known |= flags(f"raypref.{module}")
     for part in COMMANDS:
         known |= flags("raypref.data", part)
-    for part in ("speed", "rounds", "prepare", "gpu", "sweeps"):
+    for part in ("speed", "rounds", "prepare", "gpu", "sweeps", "asking"):
         benchmark = importlib.import_module(f"benchmarks.{part}")
         known |= {f"--{flag}" for flag in cli.flags(benchmark.Options)}
     for path in PAGES:

@@ -196,7 +196,7 @@ def check_command(module: str, *arguments: str) -> None:
         words = [word for word in words if word != "…"]
         words = ["fedgd" if word == "NAME" else word for word in words]
         assert set(words) <= set(every_name()), words
-    no_space = ("compare", "claims", "judge", "generate", "score")
+    no_space = ("compare", "claims", "judge", "generate", "score", "onboard")
     asked = [] if module.removeprefix("raypref.") in no_space else words[:1]
     assert {argument for argument in arguments if argument.startswith("--")} <= flags(module, *asked)
 

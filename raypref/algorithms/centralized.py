@@ -88,4 +88,5 @@ class MultiCL(CL):
         check_groups_known(config, clients)
 
     def pool_of(self, clients: Clients) -> np.ndarray:
+        check_groups_known(self.config, clients)
         return clients.group_of

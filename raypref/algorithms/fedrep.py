@@ -63,6 +63,10 @@ class FedRepHalf(FittedHalf):
         """Steps of the head."""
 
     @classmethod
+    def part(cls, config: RunConfig) -> str:
+        return "a head"
+
+    @classmethod
     def fit_steps(cls, config: RunConfig) -> int:
         return config.of(FedRepConfig).fit_steps
 

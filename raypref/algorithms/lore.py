@@ -100,6 +100,10 @@ class LoReHalf(FittedHalf):
         return [self.mixed(w.to(self.V)) for w in weights]
 
     @classmethod
+    def part(cls, config: RunConfig) -> str:
+        return f"weights of {config.of(LoReConfig).B} rewards"
+
+    @classmethod
     def fit_rows(cls, config: RunConfig) -> int:
         return config.of(LoReConfig).B
 

@@ -74,6 +74,11 @@ class ClientHalf:
     def __init__(self, config: RunConfig, start: Start) -> None:
         self.config, self.start = config, start
 
+    @classmethod
+    def part(cls, config: RunConfig) -> str:
+        """What people are told of the part that is the clients' own, where it `fits`: `a head`."""
+        return "a part of the model"
+
     def trained(self) -> list[dict[str, Any]]:
         """Tensors of the clients' own that are trained beside the rows, as AdamW's parameter groups: {"params":
         [tensor], "lr": …}."""

@@ -37,6 +37,7 @@ from raypref.clients.worker import Worker
 from raypref.config import RunConfig, registry
 from raypref.data.encode import EncodedClient, EncodedFederation, concatenate
 from raypref.models.layout import Layout
+from raypref.models.selector import Selector
 from raypref.rounds.sampling import answering
 from raypref.tools.rng import stream
 
@@ -307,11 +308,12 @@ def pooled(clients: Sequence[EncodedClient], pools: Sequence[np.ndarray]) -> lis
 class InProcess(Pool):
     """All workers in this process, for debugging, small runs and tests."""
 
-    def __init__(self, inputs: Inputs) -> None:
+    def __init__(self, inputs: Inputs, selector: Selector | None = None) -> None:
+        """selector: the base, where it is loaded already."""
         super().__init__(inputs)
         # One base serves all: which clients a worker holds decides the stacks, not who computes.
         clients = dict(enumerate(inputs.data.clients))
-        self.worker = Worker(inputs.config, clients, inputs.choice_ids, inputs.pad)
+        self.worker = Worker(inputs.config, clients, inputs.choice_ids, inputs.pad, selector)
 
     def call(self, worker: int, work: Work) -> Any:
         return self.worker.do(work)

@@ -39,7 +39,7 @@ from raypref.config import RunConfig, UserError, registry
 from raypref.data.encode import EncodedClient, EncodedFold
 from raypref.models.lora import Dropout
 from raypref.models.reader import Reader
-from raypref.models.selector import load_selector
+from raypref.models.selector import Selector, load_selector
 from raypref.objectives.base import Batch, Objective, context_pairs
 from raypref.objectives.choice import metrics, pair_margins
 from raypref.tools.rng import stream, torch_stream
@@ -59,15 +59,21 @@ class Worker:
     """Clients with their tokens, and the base they share."""
 
     def __init__(
-        self, config: RunConfig, clients: Mapping[int, EncodedClient], choice_ids: tuple[int, ...], pad: int
+        self,
+        config: RunConfig,
+        clients: Mapping[int, EncodedClient],
+        choice_ids: tuple[int, ...],
+        pad: int,
+        selector: Selector | None = None,
     ) -> None:
+        """selector: the base, where it is loaded already."""
         torch.set_num_threads(config.clients.threads)
         keep_memory()
         self.config = config
         self.device = "cuda" if config.clients.gpus_per_actor > 0 else "cpu"
         if self.device == "cuda" and not torch.cuda.is_available():
             raise UserError("clients.gpus_per_actor is above 0 but there is no GPU here; set it to 0 to train on CPUs")
-        self.selector = load_selector(config.model, choice_ids, pad, self.device)
+        self.selector = selector or load_selector(config.model, choice_ids, pad, self.device)
         self.selector.recompute = config.clients.recompute
         self.reader = Reader(self.selector, clients, config.clients.eval_batch)
         objective = registry.objective(config.objective)

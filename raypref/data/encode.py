@@ -197,6 +197,31 @@ def encode_pairs(
     return _folds(sequences, lists, 4, counts)
 
 
+class Fit(NamedTuple):
+    """One pair as token sequences."""
+
+    fold: EncodedFold | None
+    """Of this pair alone; None where it cannot be compared."""
+    why: str
+    """Why not, or what it has lost; empty for nothing."""
+
+
+def encode_each(pairs: Sequence[Pair], tokenizer: Any, encoding: Encoding, max_length: int) -> list[Fit]:
+    """Each pair by itself, with what became of it."""
+    counts = [Counts() for _ in pairs]
+    folds = encoding.encode([[pair] for pair in pairs], tokenizer, encoding.template, max_length, counts)
+
+    def fit(fold: EncodedFold, count: Counts) -> Fit:
+        if count.too_long:
+            return Fit(None, f"whose responses alone exceed data.max_length={max_length}")
+        if count.identical:
+            return Fit(None, "whose responses are the same tokens")
+        lost = f"lost prompt text from the left to fit data.max_length={max_length}"
+        return Fit(fold, lost * count.prompts_truncated)
+
+    return [fit(fold, count) for fold, count in zip(folds, counts, strict=True)]
+
+
 def encode_responses(
     lists: Sequence[Sequence[Pair]], tokenizer: Any, template: str, max_length: int, counts: Sequence[Counts]
 ) -> list[EncodedFold]:

@@ -232,8 +232,8 @@ class Objective:
         raise NotImplementedError
 
     def margins(self, rows: Tensor, fold: EncodedFold, z: Tensor | None) -> Tensor:
-        """Order margins [U, N, 2] of any N pairs under each of rows [U, D], given one z [d] or each pair's own [N, d]
-        where the objective has one."""
+        """Order margins [U, N, 2] of any N pairs under each of rows [U, D], given one z [d], each pair's own [N, d] or
+        each row's [U, 1, d] where the objective has one."""
         raise NotImplementedError
 
     def posterior(self, rows: Tensor, clients: Sequence[int]) -> dict[str, np.ndarray]:

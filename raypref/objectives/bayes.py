@@ -122,9 +122,9 @@ class Bayes(Reward):
 
     def margins(self, rows: Tensor, fold: EncodedFold, z: Tensor | None) -> Tensor:
         assert z is not None
+        read = map(_differences, self.of_fold(rows, fold))
         return torch.stack([
-            both_orders(difference[:, 0] + (difference[:, 1:] * z).sum(-1))
-            for difference in map(_differences, self.of_fold(rows, fold))
+            both_orders(one[:, 0] + (one[:, 1:] * (z[i] if z.dim() == 3 else z)).sum(-1)) for i, one in enumerate(read)
         ])  # fmt: skip
 
     def infer(self, rows: Tensor, clients: Sequence[int], context: int = 0) -> list[Gaussian]:

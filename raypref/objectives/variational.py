@@ -349,7 +349,12 @@ class Variational(Objective):
 
     def margins(self, rows: Tensor, fold: EncodedFold, z: Tensor | None) -> Tensor:
         assert z is not None
-        return torch.stack([self._margins(row, self._of_pairs(row, fold), z) for row in rows])
+        margins, states = [], None
+        for i, row in enumerate(rows):
+            if states is None or not torch.equal(row, rows[i - 1]):
+                states = self._of_pairs(row, fold)
+            margins.append(self._margins(row, states, z[i, 0] if z.dim() == 3 else z))
+        return torch.stack(margins)
 
     def _of_pairs(self, row: Tensor, fold: EncodedFold) -> States:
         """What one row reads of any pairs."""

@@ -19,6 +19,9 @@ from raypref.data.load import load
 from raypref.models.identity import check_base
 from raypref.models.selector import load_tokenizer, pad_id
 from raypref.objectives.base import row_layout
+from raypref.storage.people import Person
+from raypref.storage.results import saved_state
+from raypref.storage.rows import check_row
 from raypref.tools import checkpoint
 from raypref.tools.rng import stream
 
@@ -70,13 +73,14 @@ class Task:
         return not registry.objective(self.config.objective).is_policy
 
 
-def gather(folder: Path, config: RunConfig) -> Task:
+def gather(folder: Path, config: RunConfig, person: Person | None = None) -> Task:
     """Collect what stage 2 trains from after the finished stage-1 run in `folder`.
 
-    config: the run's own, with stage 2's sections `dpo` and `rlhf`. Raises `UserError` where stage 2 cannot follow it.
+    config: the run's own, with stage 2's sections `dpo` and `rlhf`. person: for whom alone the policy is, by their own
+    selector and z; the prompts are the run's. Raises `UserError` where stage 2 cannot follow it.
     """
     result = checkpoint.read_json(folder / "result.json", "rounds", "clients")
-    if not result["rounds"]:
+    if not result["rounds"] and not person:
         raise UserError(f"{config.algorithm} trains nothing that clients share; {FOLLOWED}")
     base = check_base(config.model.base, result.get("base", ""), str(folder))
     tokenizer = load_tokenizer(config.model.base)
@@ -84,7 +88,9 @@ def gather(folder: Path, config: RunConfig) -> Task:
     if list(federation.ids) != result["clients"]:
         raise UserError(f"the data changed since {folder} was made; run its stage 1 again")
     away = frozenset(unseen(config, federation.groups, federation.group_of).tolist())
-    state = state_of(folder, config)
+    if person:
+        return for_person(folder, config, person, federation, away, base)
+    state = saved_state(folder, config)
     return Task(
         config=config,
         choice_ids=registry.objective(config.objective).choice_ids(tokenizer, config),
@@ -101,11 +107,31 @@ def gather(folder: Path, config: RunConfig) -> Task:
     )
 
 
-def state_of(folder: Path, config: RunConfig) -> State:
-    """The method's state after its last round."""
-    tensors, values = checkpoint.load(folder / "state.safetensors")
-    values.pop("used")
-    return checkpoint.put_together(registry.algorithm(config.algorithm).state, tensors, values)
+def for_person(
+    folder: Path, config: RunConfig, person: Person, federation: Federation, away: frozenset[int], base: str
+) -> Task:
+    """What a policy for one person alone is trained from: their selector, and the prompts of the run."""
+    if config.rlhf.z == "prior":
+        raise UserError("--rlhf.z prior draws other people's z, and the policy is for one; leave it at clients")
+    tokenizer = load_tokenizer(config.model.base)
+    seen = [c for c in range(len(federation.ids)) if c not in away]
+
+    def theirs(of_clients: Prompts) -> Prompts:
+        return prompts([(text, 0) for text in dict.fromkeys(of_clients.texts)])
+
+    return Task(
+        config=config,
+        choice_ids=registry.objective(config.objective).choice_ids(tokenizer, config),
+        pad=pad_id(tokenizer),
+        rows=check_row(person.row, row_layout(config), folder, person.name)[None].numpy(),
+        train=theirs(prompts_of(federation, "train", seen)),
+        test=theirs(chosen_tests(federation, config, away)),
+        ids=(person.name,),
+        base=base,
+        groups=("",),
+        unseen=frozenset({0}),
+        z=None if person.z is None else person.z[None].numpy(),
+    )
 
 
 def selectors(folder: Path, config: RunConfig, state: State) -> np.ndarray:

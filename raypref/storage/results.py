@@ -297,6 +297,13 @@ def totals(left: Sequence[Left], needs: Mapping[str, str]) -> dict[str, dict[str
     return out
 
 
+def saved_state(folder: Path, config: RunConfig) -> State:
+    """The method's state after its last round."""
+    tensors, values = checkpoint.load(folder / "state.safetensors")
+    values.pop("used")
+    return checkpoint.put_together(registry.algorithm(config.algorithm).state, tensors, values)
+
+
 def _rounded(values: Any) -> Any:
     """Nested lists of floats at six significant digits: float32 holds hardly more, and the file stays small."""
     return [_rounded(v) for v in values] if isinstance(values, list) else float(f"{values:.6g}")

@@ -17,6 +17,7 @@ from raypref.experiment import loop as experiment
 from raypref.models.policy import layout_of
 from raypref.policy import task as tasks
 from raypref.policy.task import gather
+from raypref.storage.results import saved_state
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +131,7 @@ def test_what_cannot_be_followed_is_refused(stage1, tmp_path):
     with pytest.raises(UserError, match="needs a mixture prior"):
         tasks.mixture(override(config, {"rlhf.z": "prior", "algorithm": "fedavg"}), State(round=1))
     with pytest.raises(UserError, match="do not fit"):
-        tasks.selectors(folder, override(config, {"variational.features": 9}), tasks.state_of(folder, config))
+        tasks.selectors(folder, override(config, {"variational.features": 9}), saved_state(folder, config))
 
 
 def test_a_model_for_each_client_is_no_reward(tiny, tmp_path):
