@@ -264,7 +264,7 @@ def test_a_table_without_the_reference_says_which_row_it_took(here, capsys):
         (["main_results", "--where", "algorithm=fedgdd"], "the runs have algorithm fedavg, fedgd$"),
         (["local_steps"], "no run to show"),
         (["fedgdd", "main_results"], "no experiment 'fedgdd'; did you mean 'fedgd'"),
-        (["defaul"], "there are: ablation, cl"),
+        (["defaul"], "there are: ablation, arguments, cl"),
         (["--table", "3", "main_results"], "NAMEs come first"),
         (["main_results", "--table", "3", "--table", "1"], "--table is given twice, and only the last would count"),
         (["--where", "seed=0", "main_results"], "NAMEs come first"),

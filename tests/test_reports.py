@@ -17,12 +17,12 @@ METHODS = ("fedgd", "fedbiscuit", "multi_cl", "fedrep", "fedvpa_gp")
 
 
 def left(folder: Path) -> dict[str, object]:
-    """What a run leaves that depends on no clock."""
+    """What a run leaves that depends on no clock, but for what has left clients, in which readings are counted."""
     result = json.loads((folder / "result.json").read_text())
     lines = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
-    values = [{k: v for k, v in line.items() if k != "seconds"} for line in lines]
+    values = [{k: v for k, v in line.items() if k not in ("seconds", "left")} for line in lines]
     files = [folder / "initialization.safetensors", folder / "state.safetensors"]
-    return {k: v for k, v in result.items() if k != "seconds"} | {
+    return {k: v for k, v in result.items() if k not in ("seconds", "ledger")} | {
         "lines": values, "files": [file.read_bytes() for file in files]
     }  # fmt: skip
 

@@ -15,6 +15,7 @@ from raypref.data.federation import members
 from raypref.experiment import loop as experiment
 from raypref.models.layout import initial_row
 from raypref.rounds.sampling import group_debiased_sample
+from raypref.storage.results import Store
 from raypref.tools.rng import stream
 from tests.algorithms.rule import Rule, config
 
@@ -144,13 +145,17 @@ def test_one_client_fedavg_is_plain_training(tiny):
 def test_every_algorithm_runs_and_tells_its_budget(name, tiny, tmp_path):
     """R = 4 rounds of 5 clients x τ = 3 steps, but: FedBiscuit warms K = 2 experts up for T = 1 round each and goes on
     for R - T = 3; CL takes R · τ = 12 steps, Multi-CL as many for each of four groups, without a round; Ditto's clients
-    take τ steps of two models each."""
+    take τ steps of two models each. DP-FedAvg draws clients one by one, 5 of 10 a round on average."""
     small = {"algorithm": name, "experts.K": 2, "model.lora_r": 4}
     objective = registry.algorithm(name).objective
     small |= {"objective": objective} | ({"diagnostics.marks": (0, 4)} if objective == "choice" else {})
     result = experiment.run(override(tiny, small), tmp_path, adapters=False)
     rounds = {"local": 0, "fedgd_target": 2, "fedbiscuit": 5, "cl": 0, "multi_cl": 0}.get(name, 4)
     steps = {"cl": 12, "multi_cl": 48, "ditto": rounds * 5 * 6}.get(name, rounds * 5 * 3)
+    if name == "dp_fedavg":
+        lines = Store(tmp_path, override(tiny, small)).lines()
+        cohorts = sum(line.get("metrics", {}).get("privacy/clients", 0) for line in lines)
+        steps = cohorts * 3
     assert result["rounds"] == rounds and result["client_steps"] == steps
     assert result["weights"]
     assert [d["mark"] for d in result["diagnostics"]] == ([0, 4] if objective == "choice" else [])
