@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,8 +36,8 @@ class Options:
     name: str = ""
     """What the person is called from now on: score, generate and rlhf know them by it. Choices add up; --anew begins
     again."""
-    pairs: str = ""
-    """Choices: a JSONL, JSON, CSV or Parquet file, or a folder of them."""
+    pairs: tuple[str, ...] = ()
+    """Choices: JSONL, JSON, CSV or Parquet files, or folders of them."""
     ask: bool = False
     """Interview in the terminal, one key a choice."""
     web: bool = False
@@ -135,15 +136,18 @@ def chosen(options: Options, learner: Learner) -> list[Pair]:
     """The usable choices of --pairs; what is left out is said. Raises `UserError` where none is usable."""
     from raypref.data.places import by_reason
 
-    pairs, left, cut = read(options.pairs, options, learner)
-    if not pairs:
-        raise UserError(f"{options.pairs} holds no usable pair: {by_reason(left)}")
-    console.say(f"{options.name}: {len(pairs)} choice{'s' * (len(pairs) > 1)} in {options.pairs}")
-    if left:
-        console.note(f"left out: {by_reason(left)}")
-    if cut:
-        console.note(f"note: {by_reason(cut)}")
-    return pairs
+    every: list[Pair] = []
+    for source in options.pairs:
+        pairs, left, cut = read(source, options, learner)
+        if not pairs:
+            raise UserError(f"{source} holds no usable pair: {by_reason(left)}")
+        console.say(f"{options.name}: {len(pairs)} choice{'s' * (len(pairs) > 1)} in {source}")
+        if left:
+            console.note(f"left out: {by_reason(left)}")
+        if cut:
+            console.note(f"note: {by_reason(cut)}")
+        every += pairs
+    return every
 
 
 def read(source: str, options: Options, learner: Learner) -> tuple[list[Pair], Left, Left]:
@@ -206,11 +210,13 @@ def keep(talk: Interview, folder: Path) -> list[str]:
         place = people.save(folder, person, [chosen.pair for chosen in talk.known()])
         export_peft(place / "adapter", person.row, learner.layout, learner.config.model, person.z)
     count = person.said["choices"]
-    lines = [f"{person.name}: {count} choice{'s' * (count > 1)} became {person.said['became']}"]
+    became = f"{person.name}: {count} choice{'s' * (count > 1)} became {person.said['became']}"
+    lines = [f"{became}; {person.said['agreement']}"]
     lines += [person.said["expected"]] if person.said["expected"] else []
     there = f"; as a PEFT folder: {place / 'adapter'}" * (place / "adapter" / "adapter_config.json").exists()
     lines.append(f"kept in {place}, which nobody else on this machine can read{there}")
-    lines.append(f"which answers {person.name} prefers: python -m raypref.score {folder} PAIRS --client {person.name}")
+    score = shlex.join(["python", "-m", "raypref.score", str(folder), "PAIRS", "--client", person.name])
+    lines.append(f"which answers {person.name} prefers: {score}")
     for line in lines:
         console.say(line)
     return lines

@@ -134,6 +134,28 @@ def test_choices_add_up_and_are_forgotten_when_told(finished, tmp_path, capsys):
     assert people.folder_of(folder, "cy").stat().st_mode & 0o077 == 0
 
 
+def test_how_far_the_model_agrees_with_its_person_is_said(finished, tmp_path, capsys):
+    """Two files in one command; a pair that was chosen both ways is said, and the margins of `score` are counted."""
+    config, folder = finished("bayes")
+    _, client = stranger(config, folder)
+    first = client.train[0]
+    files = [
+        written(client.train[:4], tmp_path / "some.jsonl"),
+        written([replace(first, chosen=first.rejected, rejected=first.chosen)], tmp_path / "other.jsonl"),
+    ]
+    words = [str(folder), "--name", "flo", "--pairs", *map(str, files)]
+    assert onboard.command(words) == 0
+    out = capsys.readouterr().out
+    assert "1 pair was chosen both ways" in out
+    right = 0
+    for file in files:
+        assert score.command([str(folder), str(file), "--client", "flo"]) == 0
+        right += sum(json.loads(line)["margin"] > 0 for line in capsys.readouterr().out.splitlines())
+    assert f"it agrees with {right} of these 5" in out
+    with pytest.raises(UserError, match="--pairs is given twice"):
+        onboard.command([*words, "--pairs", str(files[0])])
+
+
 def test_an_interview_by_keys(finished, monkeypatch, capsys):
     _config, folder = finished("z")
     keys = iter("1x02u2q")  # a choice, a key of no meaning, cannot say, a choice, taken back, a choice, done

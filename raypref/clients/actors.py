@@ -77,8 +77,8 @@ def start_ray() -> None:
         except Exception as error:  # ConnectionError, OSError, RuntimeError, ValueError and Ray's own
             reason = " ".join(str(error).split()) or type(error).__name__
             raise UserError(
-                f"Ray can be neither joined nor started ({reason}); see to RAY_ADDRESS and RAY_TMPDIR, or try again "
-                "where the machine was busy"
+                f"Ray can be neither joined nor started ({reason}); see to RAY_ADDRESS and RAY_TMPDIR, try again "
+                "where the machine was busy, or take --clients.backend local, which needs no Ray"
             ) from error
         if threading.current_thread() is threading.main_thread():
             for number, handler in handlers.items():  # Ray puts its own in their place, which abort the process

@@ -130,6 +130,19 @@ class Interview:
         count = len(self.known())
         return self.expected.sentence(count) if self.expected and count else ""
 
+    def agreement(self, learned: Learned) -> str:
+        """How many of the choices that made it the person's model agrees with, and how many pairs were chosen both
+        ways; a clause each."""
+        known = self.known()
+        (margins,) = self.learner.margins(learned.rows, learned.z, concatenate([chosen.fold for chosen in known]))
+        right = int((margins > 0).sum())
+        of = {(c.pair.prompt, c.pair.chosen, c.pair.rejected) for c in known}
+        both = sum((prompt, rejected, chosen) in of for prompt, chosen, rejected in of) // 2
+        words = f"it agrees with {right} of these {len(known)}"
+        if 2 * right < len(known):
+            words += ", so it does not know this person: give more choices, or more --steps where there are local steps"
+        return words + f"; {both} pair{'s were' if both > 1 else ' was'} chosen both ways" * bool(both)
+
     def map(self) -> tuple[np.ndarray, np.ndarray | None]:
         """Where the committee lies [K, 2], and the person [2], by what each would choose of the candidates; None before
         the first choice."""
@@ -150,6 +163,7 @@ class Interview:
             "choices": count,
             "became": self.learner.became(learned.steps),
             "steps": learned.steps,
+            "agreement": self.agreement(learned),
             "expected": self.says(),
         }
         return people.Person(self.name, learned.rows[0], None if learned.z is None else learned.z[0], said)

@@ -46,7 +46,7 @@ def rdp(noise: float, rate: float) -> np.ndarray:
             warnings.simplefilter("ignore")
             from opacus.accountants.analysis.rdp import compute_rdp
     except ImportError as error:
-        raise UserError("ε is counted by Opacus; pip install raypref[privacy], or set --dp.noise 0") from error
+        raise UserError("ε is counted by Opacus; pip install 'raypref[privacy]', or set --dp.noise 0") from error
     return np.asarray(compute_rdp(q=rate, noise_multiplier=noise, steps=1, orders=ORDERS), dtype=np.float64)
 
 

@@ -111,7 +111,7 @@ class Proposals(Searcher):  # type: ignore[misc]
         try:
             import optuna
         except ImportError as error:
-            raise UserError("--search optuna needs Optuna; pip install raypref[optuna]") from error
+            raise UserError("--search optuna needs Optuna; pip install 'raypref[optuna]'") from error
         from ray.tune.search.optuna import OptunaSearch
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)

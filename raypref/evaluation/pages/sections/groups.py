@@ -44,5 +44,5 @@ def section(material: Material) -> Section | None:
         )
     if not figures:
         return None
-    lead = "Whether people of one taste are found by what their updates say, without anybody naming the tastes."
+    lead = "Whether people of one taste are put together, without anybody naming the tastes."
     return Section("groups", "Groups over rounds", lead, figures)

@@ -21,8 +21,7 @@ def section(material: Material) -> Section | None:
         )
         table = Table(f"ledger-{len(parts)}", "", "what a client sent", columns, tuple(ledger), cells)
         parts.append(Hidden(f"What left the clients of {entry.label}", table))
-    lead = (
-        "Everything that came back from clients, counted at the one door that it passes. Choices and texts never do. "
-        f"{material.left}"
-    )
+    pooled = any("training pairs" in entry.first.result.get("ledger", {}) for entry in material.shown)
+    pairs = "Pairs leave clients only where a method pools them." if pooled else "Choices and texts are not among it."
+    lead = f"Everything that came back from clients, counted at the one door that it passes. {pairs} {material.left}"
     return Section("ledger", "What left the clients", lead, parts) if parts else None
