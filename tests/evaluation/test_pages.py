@@ -14,6 +14,8 @@ from raypref.evaluation.latent import Latent
 from raypref.evaluation.pages import render, written
 from raypref.evaluation.pages.page import Entry, Material, Sweep
 from raypref.evaluation.pages.sections.common import curve, group_curves
+from raypref.evaluation.pages.sections.glance import DIFFERENT
+from raypref.evaluation.pages.sections.glance import section as glanced
 from raypref.evaluation.ranking import Line
 from raypref.evaluation.tables import Cell, Column, Table, html
 from raypref.tools.cli import parse
@@ -103,6 +105,17 @@ def test_sections_are_those_that_the_runs_have_something_for():
         "glance", "budgets", "configuration", "repeat",
     ]  # fmt: skip
     assert "trials" in [s.name for s in written(swept())]
+
+
+def test_runs_of_different_data_are_not_ranked():
+    """Nothing is bold in the first table, and a sentence says why; of the same data the best is."""
+    other = entry("Other", algorithm="fedavg", **{"data.source": "graded"})
+    for second, alike in ((other, False), (entry("VPA", algorithm="fedprox"), True)):
+        both = Material("Two", [entry("FL", algorithm="fedavg"), second], [])
+        glance = glanced(both)
+        (table,) = [part for part in glance.parts if isinstance(part, Table)][:1]
+        assert any(column.best for column in table.columns) == alike
+        assert (DIFFERENT in glance.parts) != alike
 
 
 def test_words_of_others_are_text_and_nothing_is_fetched():

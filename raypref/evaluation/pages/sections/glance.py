@@ -11,6 +11,8 @@ from raypref.evaluation.pages.sections.common import curve, one
 from raypref.evaluation.runs import Config, describe
 from raypref.evaluation.tables import Table
 
+DIFFERENT = "These runs are of different data or seeds: what differs between them need not be the methods."
+
 
 def section(material: Material) -> Section:
     """Each run's accuracies before and after personalization; of a sweep the ranking."""
@@ -25,6 +27,9 @@ def section(material: Material) -> Section:
     else:
         table = report.main_columns(report.table([entry.whole for entry in material.entries]))
         table = replace(table, title="Accuracy on test pairs, %")
+        if not _alike(material):
+            parts.insert(0, DIFFERENT)
+            table = replace(table, columns=tuple(replace(column, best=0) for column in table.columns))
         parts += [part for part in (table, _differences(material, table)) if part]
     parts.append(f"All of it: {describe(runs)}")
     lead = (
@@ -46,9 +51,12 @@ def _sentence(material: Material) -> str:
 
 def _differences(material: Material, table: Table) -> Table | None:
     """Every other run minus the first, client by client, where all are of the same clients."""
+    return paired.against(table, table.rows[0]) if _alike(material) else None
+
+
+def _alike(material: Material) -> bool:
     configs = [entry.first.config for entry in material.entries]
-    same = all(c["seed"] == configs[0]["seed"] and _data(c) == _data(configs[0]) for c in configs)
-    return paired.against(table, table.rows[0]) if same else None
+    return all(c["seed"] == configs[0]["seed"] and _data(c) == _data(configs[0]) for c in configs)
 
 
 def _data(config: Config) -> dict[str, Any]:
