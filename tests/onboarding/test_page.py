@@ -57,6 +57,7 @@ def test_a_person_is_interviewed_in_a_browser(tiny, tmp_path):
             browser = driver.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
             page = browser.new_page(viewport={"width": 1100, "height": 900})
             page.set_default_timeout(120_000)
+            sync_api.expect.set_options(timeout=120_000)
             page.on("request", lambda request: asked.add(urlsplit(request.url).hostname))
             page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
             page.on("pageerror", lambda error: errors.append(str(error)))
@@ -65,7 +66,10 @@ def test_a_person_is_interviewed_in_a_browser(tiny, tmp_path):
             page.locator("canvas").nth(1).wait_for()  # both drawings
             page.keyboard.press("1")
             page.get_by_text(re.compile("right after 1 choice ")).wait_for()
+            first = page.get_by_role("button", name=re.compile("^1: "))
+            before = first.inner_text()
             page.get_by_role("button", name="0: cannot say").click()
+            sync_api.expect(first).not_to_have_text(before)  # a key before the next question is of no question
             page.keyboard.press("2")
             page.get_by_text(re.compile("right after 2 choices ")).wait_for()
             page.get_by_role("button", name=re.compile("^1: ")).click()
