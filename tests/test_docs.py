@@ -12,7 +12,7 @@ from raypref.data.__main__ import COMMANDS
 from raypref.tools import cli
 from tests.test_packaging import ROOT, check_command, commands, flags
 
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 SHOWN = commands(*PAGES)
 
 
@@ -92,9 +92,18 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     config = load_config(str(ROOT / "mkdocs.yml"), site_dir=str(tmp_path), strict=True)
     mkdocs.build(config)
     built = {p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*.html")}
-    wanted = {"README.html", "CHANGELOG.html", "cluster/README.html"} | {f"docs/{p.stem}.html" for p in PAGES[2:]}
+    wanted = {"README.html", "CHANGELOG.html", "cluster/README.html"} | {f"docs/{p.stem}.html" for p in PAGES[3:]}
     assert wanted <= {name.replace("index.html", "README.html") for name in built}
     shown = (ROOT / "mkdocs.yml").read_text()
-    assert [p.name for p in PAGES[2:] if f"docs/{p.name}" not in shown] == ["README.md"]
+    assert [p.name for p in PAGES[3:] if f"docs/{p.name}" not in shown] == ["README.md"]
     for page in built:
         assert not re.search(r'(src|href)="https?://[^"]*\.(js|css|woff2?)"', (tmp_path / page).read_text()), page
+
+
+def test_the_citation_is_one() -> None:
+    import yaml
+
+    told = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert told["cff-version"] == "1.2.0" and {"message", "title", "authors"} <= set(told)
+    shown = (ROOT / "README.md").read_text()
+    assert all(ref["identifiers"][0]["value"].replace("arXiv:", "arXiv ") in shown for ref in told["references"])
