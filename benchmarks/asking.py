@@ -20,7 +20,7 @@ import tyro
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # as `python benchmarks/asking.py` finds the package where it is not installed
 
-from benchmarks.measuring import Lines, table  # noqa: E402
+from benchmarks.measuring import Lines, conclude, table  # noqa: E402
 from raypref.config import UserError  # noqa: E402
 from raypref.tools import console  # noqa: E402
 from raypref.tools.cli import parse  # noqa: E402
@@ -128,8 +128,7 @@ def command(argv: list[str]) -> int:
         for line in measured(run, options):
             lines.add(**line)
     text = f"{table(HEAD, summary(lines.all))}\n\n{len(options.runs)} run{'s' * (len(options.runs) > 1)}"
-    (options.out / "table.md").write_text(text + "\n")
-    console.say(text)
+    conclude(options.out, text)
     return 0
 
 

@@ -91,6 +91,14 @@ def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in [header, ["---"] * len(header), *shown])
 
 
+def conclude(out: Path, text: str) -> None:
+    """Keep what was measured as `table.md`, and show it."""
+    from raypref.tools import console  # not where Flower runs, which imports this file, too
+
+    (out / "table.md").write_text(text + "\n")
+    console.say(text)
+
+
 def machine(packages: Sequence[str] = PACKAGES, also: Mapping[str, str] | None = None) -> str:
     """This machine, and the versions of what is measured on it, in a sentence."""
     info = Path("/proc/cpuinfo")

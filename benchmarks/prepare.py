@@ -20,7 +20,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # as `python benchmarks/prepare.py` finds the package where it is not installed
 
-from benchmarks.measuring import Lines, family_seconds, machine, table  # noqa: E402
+from benchmarks.measuring import Lines, conclude, family_seconds, machine, table  # noqa: E402
 from raypref.config import RunConfig, UserError, override  # noqa: E402
 from raypref.tools import console  # noqa: E402
 from raypref.tools.cli import parse  # noqa: E402
@@ -102,8 +102,7 @@ def command(argv: list[str]) -> int:
     head = ("", "seconds", "CPU-s", "ms a client", "peak, MB (before it began)", "bytes a pair in memory")
     count = f"{took['clients']:,} clients, {took['pairs']:,} pairs, on disk {kept / took['pairs']:.0f} bytes a pair"
     text = f"{table(head, shown)}\n\n{count}; {machine()}"
-    (options.out / "table.md").write_text(text + "\n")
-    console.say(text)
+    conclude(options.out, text)
     return 0
 
 

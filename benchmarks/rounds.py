@@ -24,7 +24,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
-from benchmarks.measuring import Lines, Ratio, alternate, machine, ratios, spread, table  # noqa: E402
+from benchmarks.measuring import Lines, Ratio, alternate, conclude, machine, ratios, spread, table  # noqa: E402
 from raypref.clients.pool import Inputs  # noqa: E402
 from raypref.config import RunConfig, UserError, override, registry  # noqa: E402
 from raypref.experiment.loop import RoundDone, Saved, Started, prepare, read_once, records  # noqa: E402
@@ -122,8 +122,7 @@ def command(argv: list[str]) -> int:
     head = ("method", "registered clients", "CPU-s of a round", f"by that of {first}")
     about = f"cohort {options.cohort}, {options.steps} local steps; {machine()}"
     text = f"{table(head, shown)}\n\n{about}"
-    (options.out / "table.md").write_text(text + "\n")
-    console.say(text)
+    conclude(options.out, text)
     return 0
 
 

@@ -36,7 +36,7 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
-from benchmarks.measuring import Lines, Ratio, alternate, machine, ratios, spread, table  # noqa: E402
+from benchmarks.measuring import Lines, Ratio, alternate, conclude, machine, ratios, spread, table  # noqa: E402
 from benchmarks.plain import Batch, Plain, choice_loss  # noqa: E402
 from raypref.clients.work import Evaluate  # noqa: E402
 from raypref.clients.worker import LocalTraining, Stretch, Worker, comparisons  # noqa: E402
@@ -594,8 +594,7 @@ def command(argv: list[str]) -> int:
             console.warn(str(error))
     minutes = (time.monotonic() - began) / 60
     text = f"{report(lines, chosen)}\n\n{here}, at the end {os.getloadavg()[0]:.1f}; {minutes:.0f} minutes"
-    (options.out / "table.md").write_text(text + "\n")
-    console.say(text)
+    conclude(options.out, text)
     return int(bool(failed))
 
 

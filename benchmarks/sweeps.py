@@ -26,7 +26,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import psutil  # noqa: E402
 
-from benchmarks.measuring import Lines, Ratio, machine, own_ray, ratios, spread, table  # noqa: E402
+from benchmarks.measuring import Lines, Ratio, conclude, machine, own_ray, ratios, spread, table  # noqa: E402
 from raypref.config import UserError  # noqa: E402
 from raypref.tools import console  # noqa: E402
 from raypref.tools.cli import parse  # noqa: E402
@@ -180,8 +180,7 @@ def command(argv: list[str]) -> int:
         for rounds in options.rounds:
             measure(options, rounds, lines, Path(folder).absolute())
     text = f"{report(lines, options.rounds)}\n\n{options.trials} trials; {machine()}"
-    (options.out / "table.md").write_text(text + "\n")
-    console.say(text)
+    conclude(options.out, text)
     return 0
 
 

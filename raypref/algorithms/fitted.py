@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from raypref.clients.half import ClientHalf
 from raypref.config.fields import setting
-from raypref.tools.errors import UserError
+from raypref.objectives.base import check_context_marks
 
 if TYPE_CHECKING:
     from raypref.config import RunConfig
@@ -27,8 +27,7 @@ class FitConfig:
 
     def check(self) -> None:
         """`UserError` where the marks do not rise."""
-        if list(self.context_marks) != sorted(set(self.context_marks)):
-            raise UserError(f"fit.context_marks is {self.context_marks}; give rising numbers of pairs such as 1 4 16")
+        check_context_marks("fit.context_marks", self.context_marks)
 
 
 class FittedHalf(ClientHalf):

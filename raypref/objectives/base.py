@@ -17,6 +17,7 @@ import numpy as np
 from raypref.config import registry
 from raypref.data.encode import EncodedFold, Encoding, choice_tokens
 from raypref.models.layout import Layout, initial_row, last_block
+from raypref.tools.errors import UserError
 from raypref.tools.lazy import torch
 from raypref.tools.rng import stream, torch_stream
 
@@ -148,6 +149,7 @@ class Objective:
 
     def __init__(self, config: RunConfig, reader: Reader) -> None:
         self.config, self.reader = config, reader
+        self._names: dict[int, tuple[EncodedFold, np.ndarray]] = {}
 
     # --- before any data is read ---
 
@@ -247,6 +249,19 @@ class Objective:
     def diagnose(self, rows: Tensor, clients: Sequence[int], eta: float) -> list[dict[str, np.ndarray]]:
         """S2's diagnostics of each client at its row, by name, for a plain gradient step of size η."""
         raise NotImplementedError
+
+    def pair_names(self, client: int) -> np.ndarray:
+        """`pair_names` of a client's training pairs, computed once."""
+        fold = self.reader.clients[client].train
+        if self._names.get(client, (None,))[0] is not fold:
+            self._names[client] = fold, pair_names(fold)
+        return self._names[client][1]
+
+
+def check_context_marks(field: str, marks: Sequence[int]) -> None:
+    """`UserError` where numbers of choices do not rise from 1 or more."""
+    if list(marks) != sorted({mark for mark in marks if mark > 0}):
+        raise UserError(f"{field} is {marks}; give rising numbers of pairs such as 1 4 16")
 
 
 def context_pairs(seed: int, client: int, pairs: int, count: int) -> np.ndarray:

@@ -20,10 +20,9 @@ import numpy as np
 
 from raypref.config.fields import setting
 from raypref.models.layout import Layout, Segment
-from raypref.objectives.base import Batch, Loss, Once, Posterior, context_pairs, other_pairs, pair_names
+from raypref.objectives.base import Batch, Loss, Once, Posterior, check_context_marks, context_pairs, other_pairs
 from raypref.objectives.choice import metrics
 from raypref.objectives.reward import Reward, RewardConfig, both_orders
-from raypref.tools.errors import UserError
 from raypref.tools.lazy import torch
 
 if TYPE_CHECKING:
@@ -67,16 +66,12 @@ class Bayes(Reward):
     def __init__(self, config: RunConfig, reader: Reader) -> None:
         super().__init__(config, reader)
         self.options = config.of(BayesConfig)
-        self.names: dict[int, tuple[EncodedFold, np.ndarray]] = {}
-        self.inferred: Once[list[Gaussian]] = Once()
         self.read: dict[str, Once[list[Tensor]]] = defaultdict(Once)
         """Fold -> what was last read of clients' pairs."""
 
     @classmethod
     def check(cls, config: RunConfig) -> None:
-        marks = config.of(BayesConfig).context_marks
-        if list(marks) != sorted({m for m in marks if m > 0}):
-            raise UserError(f"bayes.context_marks is {marks}; give rising numbers of pairs such as 1 4 16")
+        check_context_marks("bayes.context_marks", config.of(BayesConfig).context_marks)
 
     @classmethod
     def form(cls, config: Mapping[str, Any]) -> str:
@@ -129,12 +124,8 @@ class Bayes(Reward):
 
     def infer(self, rows: Tensor, clients: Sequence[int], context: int = 0) -> list[Gaussian]:
         """Each client's posterior given its training pairs, or `context` of them, client i with row i."""
-
-        def given() -> list[Gaussian]:
-            training = self.differences(rows, clients, "train")
-            return [self._posterior(c, one, context) for c, one in zip(clients, training, strict=True)]
-
-        return given() if context else self.inferred.get(rows, clients, self.reader.folds(clients, "train"), given)
+        training = self.differences(rows, clients, "train")
+        return [self._posterior(c, one, context) for c, one in zip(clients, training, strict=True)]
 
     def differences(self, rows: Tensor, clients: Sequence[int], fold: str) -> list[Tensor]:
         """[N_i, 1 + d] of the pairs of client i's fold by row i."""
@@ -162,13 +153,6 @@ class Bayes(Reward):
             for given in (self.infer(rows, clients, size) for size in self.options.context_marks)
         ]
         return {"context_accuracy": np.array(by_size).T} | self.posterior(rows, clients)
-
-    def pair_names(self, client: int) -> np.ndarray:
-        """int64 [N] of a client's training pairs, computed once."""
-        fold = self.reader.clients[client].train
-        if self.names.get(client, (None,))[0] is not fold:
-            self.names[client] = fold, pair_names(fold)
-        return self.names[client][1]
 
 
 def posterior(difference: Tensor, there: Tensor, iterations: int) -> Gaussian:

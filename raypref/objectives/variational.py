@@ -25,10 +25,10 @@ from raypref.objectives.base import (
     Objective,
     Once,
     Posterior,
+    check_context_marks,
     context_pairs,
     other_pairs,
     padded,
-    pair_names,
 )
 from raypref.objectives.choice import choice_loss, metrics, order_margins
 from raypref.tools.errors import UserError
@@ -156,16 +156,12 @@ class Variational(Objective):
         self.latent = Layout(self.layout(config).segments[len(adapter.segments) if self.options.lora else 0 :])
         self.features = Features(reader.selector, config)
         self.frozen: dict[tuple[int, str], States] = {}
-        self.names: dict[int, np.ndarray] = {}
         self.inferred: Once[Posterior] = Once()
 
     @classmethod
     def check(cls, config: RunConfig) -> None:
         v = config.of(VariationalConfig)
-        if list(v.context_marks) != sorted({m for m in v.context_marks if m > 0}):
-            raise UserError(
-                f"variational.context_marks is {v.context_marks}; give rising numbers of pairs such as 1 4 16"
-            )
+        check_context_marks("variational.context_marks", v.context_marks)
         if v.adapted and not v.lora:
             raise UserError("variational.adapted reads features through the adapter; it needs variational.lora")
         if not v.logits and (v.lora or v.form == "printed"):
@@ -486,12 +482,6 @@ class Variational(Objective):
             row, self.reader.tensor(ids)[None], self.reader.tensor(lengths - 1)[None, :, None]
         )
         return last.float().view(len(part), 2, -1)
-
-    def pair_names(self, client: int) -> np.ndarray:
-        """int64 [N] of a client's training pairs, computed once."""
-        if client not in self.names:
-            self.names[client] = pair_names(self.reader.clients[client].train)
-        return self.names[client]
 
 
 def responses_apart(data: EncodedFold, comparisons: Iterable[int]) -> Iterator[np.ndarray]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -75,7 +76,7 @@ def measured(learner: Learner, sizes: Sequence[int], bar: Callable[[int, str], A
     clients = data_of(learner)
     marks = learner.config.personalization.marks if learner.trains else (0,)
     accuracy, steps = [], []
-    with bar(len(sizes), "measuring what to expect") if bar else _silent() as progress:
+    with bar(len(sizes), "measuring what to expect") if bar else contextlib.nullcontext() as progress:
         for size in sizes:
             known = []
             for c in chosen:
@@ -85,7 +86,8 @@ def measured(learner: Learner, sizes: Sequence[int], bar: Callable[[int, str], A
             best = int(validation.mean(axis=0).argmax())
             accuracy.append(test[:, best])
             steps.append(marks[best])
-            progress.advance()
+            if progress:
+                progress.advance()
     return Expected(sizes, np.stack(accuracy, axis=1), unseen, steps if learner.trains else ())
 
 
@@ -100,16 +102,3 @@ def accuracies(
         for i, (m, cut) in enumerate(zip(at.margins, cuts, strict=True)):
             values[t, i] = [float((part > 0).double().mean()) for part in (m[:cut], m[cut:])]
     return values[..., 0].T, values[..., 1].T
-
-
-class _silent:
-    """A progress bar that nobody sees."""
-
-    def __enter__(self) -> _silent:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
-
-    def advance(self, n: int = 1) -> None:
-        pass

@@ -20,6 +20,8 @@ from raypref.onboarding.learner import Learned, Learner
 from raypref.storage import people
 from raypref.tools.rng import stream
 
+KEYS = {"1": True, "2": False, "0": None}
+"""Key -> whether the first response is preferred; None: cannot say."""
 COMMITTEE = 24
 """Most people of the run who are looked at for what a question would tell."""
 

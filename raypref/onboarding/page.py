@@ -12,13 +12,10 @@ from nicegui import app, background_tasks, run, ui
 
 from raypref.config import UserError
 from raypref.onboarding.answers import before_and_after, policy_of
-from raypref.onboarding.interview import Interview
+from raypref.onboarding.interview import KEYS, Interview
 from raypref.tools import console
 
 HOST = "127.0.0.1"
-KEYS = {"1": True, "2": False, "0": None}
-"""Key -> whether the first answer is preferred; None: cannot say."""
-
 GREY = {"fontSize": 14, "color": "#808080"}
 """Of titles: read on light and on dark."""
 

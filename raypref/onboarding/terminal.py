@@ -7,10 +7,10 @@ import sys
 import textwrap
 from collections.abc import Callable
 
-from raypref.onboarding.interview import Interview
+from raypref.onboarding.interview import KEYS, Interview
 from raypref.tools import console
 
-KEYS = "1 the first, 2 the second, 0 cannot say, u take the last one back, q done"
+WHICH = "1 the first, 2 the second, 0 cannot say, u take the last one back, q done"
 
 
 def read_key() -> str:
@@ -33,7 +33,7 @@ def read_key() -> str:
 
 def ask(interview: Interview, most: int, key: Callable[[], str] = read_key) -> None:
     """Show pairs until there are `most` new choices, none is left, or the person is done."""
-    console.say(f"{interview.name}, which answer do you prefer? Keys: {KEYS}.")
+    console.say(f"{interview.name}, which answer do you prefer? Keys: {WHICH}.")
     if interview.expected:
         console.say("What to expect is said for as many choices at random; pairs that tell most should give more.")
     while len(interview.answers) < most and (shown := interview.next()) is not None:
@@ -47,7 +47,7 @@ def ask(interview: Interview, most: int, key: Callable[[], str] = read_key) -> N
         if pressed == "u":
             interview.undo()
         else:
-            interview.answer(shown, {"1": True, "2": False, "0": None}[pressed])
+            interview.answer(shown, KEYS[pressed])
         if said := interview.says():
             console.say(f"  {said}")
     if len(interview.answers) < most:
@@ -56,7 +56,7 @@ def ask(interview: Interview, most: int, key: Callable[[], str] = read_key) -> N
 
 def _pressed(key: Callable[[], str]) -> str:
     """A key that means something; others say which do."""
-    while (pressed := key().lower()) not in {"1", "2", "0", "u", "q"}:
+    while (pressed := key().lower()) not in {*KEYS, "u", "q"}:
         with contextlib.suppress(ValueError):
-            console.say(f"  {KEYS}")
+            console.say(f"  {WHICH}")
     return pressed

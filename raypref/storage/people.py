@@ -66,7 +66,7 @@ def save(run: Path, person: Person, choices: Sequence[Pair]) -> Path:
 def names(run: Path) -> list[str]:
     """Who is known to the run, in order."""
     files = (run / FOLDER).glob("*/person.safetensors")
-    return sorted(checkpoint.load(file)[1]["name"] for file in files)
+    return sorted(checkpoint.values(file)["name"] for file in files)
 
 
 def find(run: Path, name: str) -> Person | None:

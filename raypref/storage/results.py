@@ -180,7 +180,7 @@ class Store:
         phases = ["initialization", *["personalization"] * len(saved)]
         for phase, file in zip(phases, saved, strict=False):
             if file.exists():
-                parts.append((phase, last, checkpoint.load(file)[1].get("left", {})))
+                parts.append((phase, last, checkpoint.values(file).get("left", {})))
         return [
             Left(phase, round, kind, clients, size)
             for phase, round, entries in parts

@@ -159,10 +159,24 @@ def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     from safetensors import SafetensorError, safe_open
 
     with reading(path, SafetensorError), safe_open(path, framework="pt") as file:
-        values = (file.metadata() or {}).get("raypref")
-        if values is None:
-            raise ValueError("raypref did not write it")
-        return {name: file.get_tensor(name) for name in file.keys()}, json.loads(values)  # noqa: SIM118
+        values = _values(file)
+        return {name: file.get_tensor(name) for name in file.keys()}, values  # noqa: SIM118
+
+
+def values(path: Path) -> dict[str, Any]:
+    """What `load` gives beside the tensors, of which none is read."""
+    from safetensors import SafetensorError, safe_open
+
+    with reading(path, SafetensorError), safe_open(path, framework="pt") as file:
+        return _values(file)
+
+
+def _values(file: Any) -> dict[str, Any]:
+    values = (file.metadata() or {}).get("raypref")
+    if values is None:
+        raise ValueError("raypref did not write it")
+    found: dict[str, Any] = json.loads(values)
+    return found
 
 
 def take_apart(state: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:

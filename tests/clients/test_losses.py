@@ -128,7 +128,6 @@ def test_a_training_pair_is_judged_by_the_others_alone(tiny, form):
     other = EncodedFold(np.concatenate(parts), np.cumsum([0, *map(len, parts)]), fold.spans[order])
     worker.reader.clients[c] = replace(worker.reader.clients[c], train=other)
     loss.frozen.clear()
-    loss.names.clear()
     training(worker, [c], moved(pool, 1).numpy(), 1, 1e-3).advance(1)
     assert torch.allclose(seen[0][0, 0], seen[1][0, 0], atol=1e-5)
     assert not torch.allclose(seen[0][0, 1:], seen[1][0, 1:], atol=1e-5)  # the others do look at it
