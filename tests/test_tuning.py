@@ -131,7 +131,7 @@ def test_trials_that_failed_or_diverged_end_no_sweep():
 
 def test_without_optuna_a_line_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(UserError, match=r"pip install raypref\[optuna\]"):
+    with pytest.raises(UserError, match=r"pip install 'raypref\[optuna\]'"):
         proposals()
 
 

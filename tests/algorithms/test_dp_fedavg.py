@@ -194,6 +194,6 @@ def test_what_is_not_accounted_for_is_refused(monkeypatch):
         validate(override(dp, {"federation.dropout": 0.1}))
     monkeypatch.setitem(sys.modules, "opacus", None)
     monkeypatch.setitem(sys.modules, "opacus.accountants.analysis.rdp", None)
-    with pytest.raises(UserError, match=r"pip install raypref\[privacy\]"):
+    with pytest.raises(UserError, match=r"pip install 'raypref\[privacy\]'"):
         DPFedAvg(config("dp_fedavg"), Rule())
     DPFedAvg(config("dp_fedavg", dp__noise=0.0), Rule())  # which needs no ε, and no Opacus
