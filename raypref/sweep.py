@@ -112,7 +112,7 @@ def sweep(name: str, search: Search) -> int:
             with parent(to, search) as run:
                 if left > 0:
                     to = dataclasses.replace(to, parent=run.id) if to else None
-                    failures = running.execute(search, left, wanted, to)
+                    failures = running.execute(search, missing, wanted, to)
                 mark_stopped(trials)
                 conclude(search, failures, run)
                 if failures:

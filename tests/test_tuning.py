@@ -12,8 +12,9 @@ from raypref.experiment import loop as experiment
 from raypref.experiment.sweeping.ending import conclude
 from raypref.experiment.sweeping.options import Options, check_budget
 from raypref.experiment.sweeping.tracked import mark_stopped, unstop
-from raypref.experiment.sweeping.trials import Search, plan
+from raypref.experiment.sweeping.trials import Search, Trial, plan
 from raypref.experiment.sweeping.tuning import Asha, Proposals
+from raypref.experiment.sweeping.tuning import proposals as proposals_of
 from raypref.experiment.tracked import tracked, tracker
 from raypref.storage import fates, tracking
 from raypref.sweep import command
@@ -133,6 +134,22 @@ def test_without_optuna_a_line_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(UserError, match=r"pip install 'raypref\[optuna\]'"):
         proposals()
+
+
+def test_a_trial_that_a_killed_sweep_finishes_meanwhile_is_still_one_to_run(tiny_base, tmp_path):
+    """What a killed command leaves behind writes a result after the next one has counted what it has to run."""
+    space = load_space("fedgd")
+    config = override(space.configured(smoke=True), {"model.base": str(tiny_base), "clients.backend": "local"})
+    first = Trial(config, tmp_path / "proposal", {})
+    search = Search("accuracy", Options(config, max_trials=2), tmp_path, [], first, space.searched(config))
+    proposed = proposals_of(search, []).suggest("begun")["trial"]
+    (begun,) = missing = search.missing
+    assert begun.folder.name == proposed
+    begun.folder.mkdir()
+    checkpoint.write_json(begun.folder / "result.json", {})
+    assert not search.missing
+    searcher = proposals_of(search, missing)
+    assert searcher.suggest("again") == {"trial": proposed} and searcher.suggest("new")["trial"] != proposed
 
 
 def test_what_a_space_has_optuna_search():

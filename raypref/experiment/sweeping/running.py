@@ -101,13 +101,19 @@ class Lines(tune.Callback):  # type: ignore[misc]
         )
 
 
-def execute(search: Search, left: int, wanted: Mapping[str, Bundles], to: Tracker | None) -> dict[str, str]:
-    """Run at most `left` trials, each within its placement group -> reason by folder name of those that failed."""
+def execute(
+    search: Search, missing: Sequence[Trial], wanted: Mapping[str, Bundles], to: Tracker | None
+) -> dict[str, str]:
+    """Run the missing trials, each within its placement group -> reason by folder name of those that failed.
+
+    missing: `Search.missing` as it was when the command began; of a search proposals are added to it.
+    """
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     for logger in ("ray.tune", "ray.train", "ray.air"):
         logging.getLogger(logger).setLevel(logging.CRITICAL)  # a failed trial is reported below, in a line
-    options, folder, missing = search.options, search.folder, [trial.folder.name for trial in search.missing]
+    options, folder = search.options, search.folder
+    left = search.most - len(search.trials) + len(missing)
     shutil.rmtree(folder / "tune", ignore_errors=True)  # only Tune's own notes: a resume needs the trials' folders
     of_any = next(iter(wanted.values()))  # proposals differ in nothing that Ray is asked for
     began = time.monotonic()
@@ -119,12 +125,12 @@ def execute(search: Search, left: int, wanted: Mapping[str, Bundles], to: Tracke
                 # does their work on the first one's node.
                 lambda point: tune.PlacementGroupFactory([{}, *wanted.get(point["trial"], of_any)]),
             ),
-            param_space={} if search.base else {"trial": tune.grid_search(missing)},
+            param_space={} if search.base else {"trial": tune.grid_search([trial.folder.name for trial in missing])},
             tune_config=tune.TuneConfig(
                 reuse_actors=True,  # a process that has its libraries takes the next trial
-                search_alg=proposals(search) if search.base else None,
+                search_alg=proposals(search, missing) if search.base else None,
                 num_samples=left if search.base else 1,
-                scheduler=asha(search) if options.scheduler == "asha" else None,
+                scheduler=asha(search, missing) if options.scheduler == "asha" else None,
                 max_concurrent_trials=options.concurrency or None,
                 time_budget_s=3600 * options.max_hours or None,
             ),

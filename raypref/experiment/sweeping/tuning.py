@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -158,8 +158,8 @@ def _distribution(distributions: Any, kind: str, low: float, high: float) -> Any
     return distributions.FloatDistribution(low, high, log=kind == "loguniform")
 
 
-def asha(search: Search) -> Asha:
-    """Tune's scheduler, which knows the readings of all trials that have ended."""
+def asha(search: Search, missing: Sequence[Trial]) -> Asha:
+    """Tune's scheduler, which knows the readings of all trials that have ended: the others than those missing."""
 
     def kind(name: str) -> str:
         config = search.trial(name).config
@@ -172,23 +172,24 @@ def asha(search: Search) -> Asha:
 
     rounds = max(trial.config.federation.rounds for trial in (search.base, *search.trials) if trial)
     scheduler = Asha(kind, search.metric, search.mode, search.grace, search.options.reduction, rounds, stop)
-    missing = {trial.folder for trial in search.missing}
+    to_run = {trial.folder for trial in missing}
     for trial in search.trials:
-        if trial.folder not in missing:
+        if trial.folder not in to_run:
             readings = checkpoint.read_lines(trial.folder / "reports.jsonl")
             told = [{"round": r["round"], search.metric: r["metrics"][search.rank]} for r in readings]
             scheduler.remember(trial.folder.name, told)
     return scheduler
 
 
-def proposals(search: Search) -> Proposals:
+def proposals(search: Search, missing: Sequence[Trial]) -> Proposals:
     """Optuna as Tune is given it: it knows what earlier trials came to, and first has those finished that were begun.
 
+    missing: those; one that a killed sweep leaves behind and that ends meanwhile still counts as one to run.
     New trials join the sweep's own list, and its journal before they start.
     """
     assert search.base is not None
     base, folder = search.base.config, search.folder
-    begun = {trial.folder.name: trial for trial in search.missing}
+    begun = {trial.folder.name: trial for trial in missing}
     journal = checkpoint.read_lines(folder / PROPOSALS)
     checkpoint.write_lines(folder / PROPOSALS, journal)  # whole again, where a kill has cut its last line
 
