@@ -45,7 +45,11 @@ FORMS: Mapping[str, Values] = {
     **{f"fedvpa_gp {form}": latent("fedvpa_gp", form) for form in ("printed", "frozen", "adapted")},
     "fedvpa_gp adapted M=2": latent("fedvpa_gp", "adapted", M=2),
     **{f"{name} reward": reward(name) for name in ("fedavg", "multi_cl", "fedrep", "lore")},
-    **{f"bayes {features}": reward("fedavg", "bayes", features) for features in ("frozen", "adapted")},
+    **{
+        # A read-out of every posterior reads all training pairs: at every tenth round, as long as a third of the run.
+        f"bayes {features}": {**reward("fedavg", "bayes", features), "bayes.every": 0}
+        for features in ("frozen", "adapted")
+    },
 }
 """What tables have a row of: each method, S1's in its forms and with too few prototypes, and the Bayesian reward model
 beside reward models of the methods that are nearest to it."""
