@@ -32,6 +32,7 @@ VARIATIONAL = {"objective": "variational", "variational.d": 4, "variational.feat
 METHODS = {
     "fedavg": {},
     "fedgd": {},
+    "fedgd_z": {"objective": "bayes"},
     "fedbiscuit": {},
     "soft_fl": {},
     "ditto": {},

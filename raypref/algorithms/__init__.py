@@ -17,6 +17,7 @@ ALGORITHMS: dict[str, str] = {
     "fedrep": "raypref.algorithms.fedrep:FedRep",
     "lore": "raypref.algorithms.lore:LoRe",
     "fedgd": "raypref.algorithms.fedgd:FedGD",
+    "fedgd_z": "raypref.algorithms.fedgd:FedGDLatent",
     "fedgd_target": "raypref.algorithms.fedgd:FedGDTarget",
     "feddpo": "raypref.algorithms.fedavg:FedDPO",
     "fedvpl": "raypref.algorithms.fedvpa_gp:FedVPL",

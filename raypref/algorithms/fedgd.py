@@ -16,10 +16,11 @@ from raypref.algorithms.base import Algorithm, Metrics, State, loss_metrics
 from raypref.algorithms.experts import ExpertsConfig, check_experts
 from raypref.algorithms.fedavg import TRUE_GROUPS, check_cohort, check_groups_known
 from raypref.clients.protocol import Clients
+from raypref.config import registry
 from raypref.config.fields import setting
 from raypref.data.federation import members
 from raypref.rounds.aggregation import combine, group_weights, hierarchical_weights, uniform_weights
-from raypref.rounds.clustering import lowest_loss, random_assignment, reindex
+from raypref.rounds.clustering import kmeans, lowest_loss, match_labels, random_assignment, reindex
 from raypref.rounds.sampling import group_debiased_sample
 from raypref.tools.errors import UserError
 from raypref.tools.lazy import torch
@@ -160,6 +161,41 @@ class FedGD(Algorithm):
     def initialization(self, state: FedGDState) -> Tensor:
         """θ_c^init = φ^(R) for every client."""
         return state.phi
+
+
+class FedGDLatent(FedGD):
+    """FedGD that finds its groups in clients' latents: k-means of what all their choices say of z, in the place of
+    experts' losses on a few validation pairs. Not S2's; for objectives with a latent."""
+
+    title: ClassVar[str] = "FedGD by z"
+    objective: ClassVar[str] = "bayes"
+    needs: ClassVar[Mapping[str, str]] = {"latent/mu": "means are clustered: clients are drawn by these groups"}
+
+    @classmethod
+    def check(cls, config: RunConfig) -> None:
+        if not registry.objective(config.objective).has_latent:
+            raise UserError(f"{config.algorithm} clusters clients' latents; add --objective {cls.objective}")
+
+    def discover(self, state: FedGDState) -> tuple[FedGDState, Metrics]:
+        """Phase 1 of one model θ_g instead of K experts: draw over the current groups, average, and cluster anew every
+        T rounds and at the end."""
+        done, pi = state.round + 1, np.asarray(state.assignment)
+        draw = stream(self.config.seed, "cohort", state.round)
+        cohort = group_debiased_sample(self.config.federation.cohort, members(pi, self.K), draw)
+        returned = self.clients.train(cohort, state.theta_g, state.round)
+        theta_g = combine(uniform_weights(len(returned.cohort)), returned.rows)
+        if done % self.T == 0:  # and so at the end of the phase
+            mu = self.clients.latents(theta_g).astype(np.float64)
+            pi = kmeans(mu, self.K, stream(self.config.seed, "kmeans", state.round), balanced=False)
+            pi = match_labels(pi, np.asarray(state.assignment), self.K)
+        metrics = loss_metrics(returned) | {
+            "groups/found": float(len(np.unique(pi))),
+            "groups/moved": float(np.sum(pi != np.asarray(state.assignment))),
+        }
+        if done == self.half:
+            pi = reindex(pi)
+        phi = theta_g if self.options.phase2_start == "continue" else state.phi
+        return replace(state, round=done, theta_g=theta_g, phi=phi, assignment=pi.tolist()), metrics
 
 
 class FedGDTarget(FedGD):

@@ -51,6 +51,7 @@ KINDS = {
     "train_pooled": Kind("pooled model", "a model that was trained where the pooled pairs are", SERVER),
     "weight_norms": Kind("norms of the base", "of the frozen base's weights", PUBLIC),
     "evaluate": Kind("readings", "how well models of the server do on a fold of a client", SERVER, True),
+    "latent": Kind("latent", "the mean of what a client's choices say of its latent preference", SERVER, True),
     "posterior": Kind("posterior", "what a client's training pairs say of its latent preference", STUDY),
     "personalize": MEASURED,
     "personalize/rows": OWN,

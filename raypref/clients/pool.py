@@ -23,6 +23,7 @@ from raypref.clients.work import (
     Compose,
     Evaluate,
     Hold,
+    Latents,
     Personalize,
     Personalized,
     Posteriors,
@@ -214,6 +215,13 @@ class Pool(ABC):
                 out[name][:, np.searchsorted(chosen, part)] = values
         self.used = self.used.add(Usage(0, matrix.nbytes * count, 8 * len(matrix) * count))
         return out
+
+    def latents(self, row: Tensor, clients: np.ndarray | None = None) -> np.ndarray:
+        """clients: ascending, who are asked; None: all."""
+        chosen = np.arange(self.placement.clients) if clients is None else clients
+        mu = _together(*self._each(chosen, lambda members, i: Latents(members, row.numpy())))["mu"]
+        self.used = self.used.add(Usage(0, row.numpy().nbytes * len(chosen), mu.nbytes))
+        return mu
 
     def posterior(self, clients: Sequence[int] | np.ndarray, rows: Tensor) -> dict[str, np.ndarray]:
         matrix = rows.numpy()

@@ -111,6 +111,11 @@ class Clients(Protocol):
         """Every client judges its fold with each of rows [K, D]: metric -> float64 [K, C]."""
         ...
 
+    def latents(self, row: Tensor) -> np.ndarray:
+        """Every client infers the mean of its latent preference from its training pairs and row [D], and sends it:
+        float32 [C, d]."""
+        ...
+
     def posterior(self, clients: Sequence[int] | np.ndarray, rows: Tensor) -> dict[str, np.ndarray]:
         """What each client's training pairs say of its latent preference, n first (`Objective.posterior`): for people
         to see. No method reads it, and it is no communication."""

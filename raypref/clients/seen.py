@@ -60,6 +60,9 @@ class Part:
     def evaluate(self, rows: Tensor, fold: str) -> dict[str, np.ndarray]:
         return self.pool.evaluate(rows, fold, self.keys)
 
+    def latents(self, row: Tensor) -> np.ndarray:
+        return self.pool.latents(row, self.keys)
+
     def posterior(self, clients: Sequence[int] | np.ndarray, rows: Tensor) -> dict[str, np.ndarray]:
         return self.pool.posterior(self._there(clients), rows)
 

@@ -96,6 +96,16 @@ class Posteriors(Work):
 
 
 @dataclass(frozen=True)
+class Latents(Work):
+    """The mean of each client's latent preference, by its training pairs -> `mu` float32 [n, d]."""
+
+    method: ClassVar[str] = "latent"
+    clients: np.ndarray
+    row: np.ndarray
+    """float32 [D]"""
+
+
+@dataclass(frozen=True)
 class Personalize(Work):
     """Local fine-tuning of each client from its row, read at the marks -> `Personalized`."""
 

@@ -24,6 +24,7 @@ from raypref.clients.work import (
     Compose,
     Evaluate,
     Hold,
+    Latents,
     Personalize,
     Personalized,
     PooledStack,
@@ -207,6 +208,11 @@ class Worker:
     def posterior(self, work: Posteriors) -> dict[str, np.ndarray]:
         with torch.no_grad():
             return self.objective.posterior(self.reader.tensor(work.rows), work.clients)
+
+    def latent(self, work: Latents) -> dict[str, np.ndarray]:
+        with torch.no_grad():
+            rows = self.reader.tensor(work.row).expand(len(work.clients), -1)
+            return {"mu": self.objective.posterior(rows, work.clients)["mu"]}
 
     @torch.no_grad()
     def order_margins(self, rows: Tensor, clients: Sequence[int], fold: str) -> list[Tensor]:

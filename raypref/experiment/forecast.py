@@ -26,6 +26,7 @@ from raypref.clients.seen import parted
 from raypref.clients.work import (
     Compose,
     Evaluate,
+    Latents,
     Personalize,
     Personalized,
     PooledStack,
@@ -122,6 +123,11 @@ class CountingClients(Pool):
                 comparisons = len(work.rows) * self._comparisons(work.clients, work.fold)
                 values = {name: np.zeros((len(work.rows), len(work.clients))) for name in METRICS}
                 return worker, comparisons * self.costs.comparison, values
+            case Latents():
+                comparisons = self._comparisons(work.clients, "train")
+                d = registry.objective(self.config.objective).latent_width(self.config)
+                mu = np.zeros((len(work.clients), d), np.float32)
+                return worker, comparisons * self.costs.comparison, {"mu": mu}
             case Personalize():
                 n, marks = len(work.clients), self.config.personalization.marks
                 self._weigh(n)

@@ -6,7 +6,7 @@ import torch
 
 from raypref.algorithms import ALGORITHMS
 from raypref.algorithms.fedavg import FedAvg, FedAvgState, FLTarget
-from raypref.algorithms.fedgd import FedGD, FedGDTarget
+from raypref.algorithms.fedgd import FedGD, FedGDLatent, FedGDTarget
 from raypref.clients.half import Message
 from raypref.clients.pool import InProcess
 from raypref.clients.work import Train
@@ -86,6 +86,21 @@ def test_fedgd_finds_opposed_groups_and_debiases():
         assert {0, 1} <= set(Rule.group_of[clients.asked[-1]])
     # Every round each group moves φ by its own ±1 with weight 1/2: it stays where it was.
     assert torch.allclose(state.phi, initial_row(clients.layout, 0), atol=1e-5)
+
+
+def test_fedgd_by_z_clusters_what_clients_send_of_their_latents():
+    """Two heaps of means, of four clients and of two, at every reassignment by T rounds; nobody's losses are asked."""
+    clients = Rule()
+    clients.evaluate = None
+    algorithm = FedGDLatent(config("fedgd_z", objective="bayes"), clients)
+    state = algorithm.init()
+    for _ in range(4):
+        state, metrics = algorithm.round(state)
+    found = np.array(state.assignment)
+    assert len(set(found[:4])) == 1 == len(set(found[4:])) and found[0] != found[5]
+    assert metrics["groups/found"] == 2 and metrics["groups/moved"] == 0  # it keeps its names
+    with pytest.raises(UserError, match="fedgd_z clusters clients' latents; add --objective bayes"):
+        FedGDLatent.check(config("fedgd_z"))
 
 
 def test_continue_starts_phase_2_from_the_reference():

@@ -194,6 +194,11 @@ class Straight:
                 out[name] = np.abs(out[name] + self.mask(np.arange(8), (len(rows),)).T)
         return out
 
+    def latents(self, row):
+        """Two heaps, which are the true groups."""
+        heaps = np.stack([Straight.group_of, np.linspace(0, 0.1, 8)], axis=1)
+        return heaps + (self.mask(np.arange(8), (2,)) if self.masked == "latent/mu" else 0)
+
     def compose(self, clients, rows, kept):
         return rows.expand(len(clients), -1)
 
@@ -206,7 +211,7 @@ def test_what_a_server_needs_is_what_changes_its_model(ledgers, tiny, name):
     """Of each kind that the server reads: numbers that vanish from sums are added, and either nothing changes, or the
     method's file says that it needs each client's own. Nobody's word is taken."""
     config, entries = ledgers[name]
-    config = override(config, {"federation.rounds": 4, "federation.cohort": 6, "variational.M": 2})
+    config = override(config, {"federation.rounds": 4, "federation.cohort": 6, "variational.M": 2, "experts.K": 2})
 
     def ends(masked=""):
         algorithm = registry.algorithm(name)(config, Straight(config, masked))
@@ -215,7 +220,8 @@ def test_what_a_server_needs_is_what_changes_its_model(ledgers, tiny, name):
             state, _ = algorithm.round(state)
         return algorithm.initialization(state)
 
-    sent = [kind for kind in entries if kind.startswith(("update", "statistics/", "readings/", "true group"))]
+    kinds = ("update", "statistics/", "readings/", "latent/", "true group")
+    sent = [kind for kind in entries if kind.startswith(kinds)]
     whole = ends()
     needed = {kind for kind in sent if (ends(kind) - whole).abs().max() > 1e-3}
     assert needed == set(registry.algorithm(name).needs), sent

@@ -164,7 +164,7 @@ METHODS = (
     [
         *((name, "linear") for name in METHODS),
         *((name, "adapted mlp") for name in ("soft_fl", "fedgd", "ditto", "fedrep", "lore")),
-        *((name, "bayes") for name in METHODS),
+        *((name, "bayes") for name in (*METHODS, "fedgd_z")),
         *((name, "bayes adapted mlp") for name in ("soft_fl", "fedgd", "ditto")),
     ],
 )
