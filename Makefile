@@ -3,6 +3,7 @@
 # make lint   the first half of `make test`;  make format  puts right what a formatter can
 # make bench  how fast clients train and are judged, beside PEFT's loop, Flower and the frozen base
 # make docs   the pages as a site, in build/site
+# make tables   the tables of the pages that rest on kept results, written anew
 # make results  which kept results of results/ are missing, or of an earlier version
 # make clean  removes what the others made
 #
@@ -16,7 +17,7 @@ BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
-.PHONY: demo test lint format bench docs results clean
+.PHONY: demo test lint format bench docs tables results clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
@@ -42,6 +43,9 @@ docs: $(VENV)/.installed
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "the pages: build/site/index.html"
+
+tables: $(VENV)/.installed
+	$(BIN)/python docs/tables.py
 
 results: $(VENV)/.installed
 	$(BIN)/python -m raypref.results $(ARGS)

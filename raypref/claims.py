@@ -61,7 +61,8 @@ def command(argv: list[str]) -> int:
         for paper, of in report.by_paper(judged).items():
             console.say(tables.terminal(report.table(paper, of)))
             console.say("")
-        for line in (report.NOTE, *report.left_out(judged), *report.wanting(judged), report.counts(judged)):
+        wanting = [f"{command}: {runs}" for command, runs in report.wanting(judged).items()]
+        for line in (report.NOTE, *report.left_out(judged), *wanting, report.counts(judged)):
             console.say(line)
         chosen_by = sum(run.seed >= CHOOSING for run in runs)
         away = f", but {chosen_by} of seeds from {CHOOSING} on, where settings are chosen" * bool(chosen_by)
@@ -69,7 +70,9 @@ def command(argv: list[str]) -> int:
     if out:
         output_folder(out)
         pages = [tables.markdown(report.table(paper, of, True)) for paper, of in report.by_paper(judged).items()]
-        more = [*report.left_out(judged), *report.wanting(judged), report.counts(judged)]
+        wanting = [f"| `{command}` | {runs} |" for command, runs in report.wanting(judged).items()]
+        lacking = ["\n".join(["| command | would make |", "|---|---|", *wanting])] if wanting else []
+        more = [*report.left_out(judged), *lacking, report.counts(judged)]
         checkpoint.write_bytes(out / "claims.md", "\n".join([*pages, "\n\n".join(more), ""]).encode())
         checkpoint.write_bytes(out / "claims.csv", report.to_csv(judged).encode())
         console.say(f"{out / 'claims.md'} and claims.csv")

@@ -68,17 +68,16 @@ def counts(judged: Sequence[Judged]) -> str:
     return "\n".join(lines)
 
 
-def wanting(judged: Sequence[Judged]) -> list[str]:
-    """A line a command: what it would make, for which claims."""
+def wanting(judged: Sequence[Judged]) -> dict[str, str]:
+    """Command -> what it would make, for which claims."""
     by_command: dict[str, dict[str, list[str]]] = {}
     for of in judged:
         for missing in of.missing:
             by_command.setdefault(missing.command, {}).setdefault(missing.what, []).append(of.claim.name)
-    lines = []
-    for command, wants in by_command.items():
-        words = [f"{what} ({', '.join(names)})" for what, names in wants.items()]
-        lines.append(f"{command}: {'; '.join(words)}")
-    return lines
+    return {
+        command: "; ".join(f"{what} ({', '.join(names)})" for what, names in wants.items())
+        for command, wants in by_command.items()
+    }
 
 
 def left_out(judged: Sequence[Judged]) -> list[str]:
