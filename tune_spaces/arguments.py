@@ -44,6 +44,7 @@ SPACE = Space(
         KINDS: METHODS,
         "variational.responses": ["apart"],
         "variational.logits": [False],
+        "variational.context": [64],  # choices that a step infers z from, of hundreds that a person made
         "experts.T": [5],
         "optim.learning_rate": [3e-3],
         "seed": list(range(10)),
