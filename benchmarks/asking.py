@@ -98,24 +98,28 @@ def best(validation: np.ndarray, test: np.ndarray) -> np.ndarray:
 
 
 def summary(lines: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
-    """A row a method and size: both means over people and runs, and their difference with its 95 % bootstrap interval
-    over people."""
+    """A row a method and size: both means over people and runs, and their difference with its 95 % interval: Student's
+    t over runs, one a seed, or of a single one a bootstrap over people."""
+    from raypref.evaluation.claims.statistics import estimate
     from raypref.evaluation.curve import interval
 
     rows = []
     for method, size in dict.fromkeys((line["method"], line["choices"]) for line in lines):
         of = [line for line in lines if (line["method"], line["choices"]) == (method, size)]
-        random, chosen = (
-            np.concatenate([line["accuracy"] for line in of if line["pairs"] == way]) for way in ("at random", "chosen")
-        )
-        low, high = interval((chosen - random)[:, None])
-        gain = f"{100 * (chosen - random).mean():+.1f} ({100 * low[0]:+.1f} to {100 * high[0]:+.1f})"
-        means = (f"{100 * values.mean():.1f}" for values in (random, chosen))
-        rows.append((method, str(size), *means, gain, str(len(random))))
+        random, chosen = ([line["accuracy"] for line in of if line["pairs"] == way] for way in ("at random", "chosen"))
+        gains = [np.subtract(a, b) for a, b in zip(chosen, random, strict=True)]
+        mean = np.mean([each.mean() for each in gains])
+        if len(gains) > 1:
+            low, high = estimate([each.mean() for each in gains])[1:3]
+        else:
+            low, high = (float(end[0]) for end in interval(gains[0][:, None]))
+        gain = f"{100 * mean:+.1f} ({100 * low:+.1f} to {100 * high:+.1f})"
+        means = (f"{100 * np.mean([np.mean(each) for each in values]):.1f}" for values in (random, chosen))
+        rows.append((method, str(size), *means, gain, f"{len(gains)} x {len(gains[0])}"))
     return rows
 
 
-HEAD = ("method", "choices", "at random", "chosen", "gain (95 % interval)", "people")
+HEAD = ("method", "choices", "at random", "chosen", "gain (95 % interval)", "runs x people")
 
 
 def command(argv: list[str]) -> int:

@@ -259,6 +259,17 @@ def test_chosen_pairs_are_measured_against_random_ones(finished, tmp_path, capsy
     assert (tmp_path / "table.md").read_text() in capsys.readouterr().out
 
 
+def test_what_choosing_gains_is_counted_by_runs():
+    """Two runs of two people gain 20 and 10 points: 15, with t = 12.706 times 5 on either side."""
+    ways = {"at random": 0.5, "chosen": 0.7}
+    lines = [
+        {"method": "m", "choices": 2, "pairs": way, "accuracy": [a - less * (way == "chosen"), a]}
+        for less in (0.0, 0.2)
+        for way, a in ways.items()
+    ]
+    assert asking.summary(lines) == [("m", "2", "50.0", "65.0", "+15.0 (-48.5 to +78.5)", "2 x 2")]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
