@@ -173,13 +173,14 @@ def logged(tiny, tmp_path_factory) -> tuple[dict[tuple[str, str], set[str]], dic
 
 
 def documented(name: str) -> set[str]:
-    """Names of metrics in a page's tables; … stands for any word."""
+    """Names of metrics in a page's tables; … stands for any word, FOLD for a fold of clients seen or unseen."""
     return {metric for row in rows(name) for metric in re.findall(r"`([^`]*/[^`]*)`", row[0])}
 
 
 def matching(names: set[str], patterns: set[str]) -> set[str]:
     """Which of these names a page has."""
-    ways = [re.compile(r"\w+".join(map(re.escape, pattern.split("…")))) for pattern in patterns]
+    fold = "(unseen )?(test|validation)"
+    ways = [re.compile(re.escape(way).replace("…", r"\w+").replace("FOLD", fold)) for way in patterns]
     return {name for name in names if any(way.fullmatch(name) for way in ways)}
 
 
