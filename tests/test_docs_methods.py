@@ -223,6 +223,7 @@ SENT = {
     "readings/validation/loss": "validation loss",
     "readings/validation/accuracy": "validation accuracy",
     "statistics/mu": "μ",
+    "latent/mu": "μ",
     "statistics/variance": "σ²",
     "statistics/delta_c": "Δc",
 }
