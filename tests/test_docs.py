@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from raypref.config import override
+from raypref.config.spaces import load_space
 from raypref.data.__main__ import COMMANDS
 from raypref.tools import cli
 from tests.test_packaging import ROOT, check_command, commands, flags
@@ -40,6 +42,13 @@ def test_the_readme_is_one_page() -> None:
     lines = (ROOT / "README.md").read_text().splitlines()
     assert len(lines) <= 150 and max(map(len, lines)) <= 120
     assert sum(bool(re.fullmatch(r"\|[-:| ]+\|", line)) for line in lines) == 1  # one table
+
+
+def test_the_run_that_the_readme_shows_is_this_versions() -> None:
+    """Its folders have the key of what is computed now; where it changes, the run is to be shown anew."""
+    config = load_space("fedgd").configured(smoke=True)
+    for one in (config, override(config, {"algorithm": "fedavg"})):
+        assert f"/{one.algorithm}-seed0-{one.key}\n" in (ROOT / "README.md").read_text()
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name)

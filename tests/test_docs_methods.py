@@ -158,6 +158,7 @@ ADDED = "fedprox"
 def logged(tiny, tmp_path_factory) -> tuple[dict[tuple[str, str], set[str]], dict[str, set[str]]]:
     """(method, objective) -> metrics of its rounds, all methods with their usual objective and all objectives; method
     -> the kinds of what its clients have sent to the server."""
+    pytest.importorskip("opacus", reason="ε is counted by Opacus: pip install raypref[privacy]")
     metrics: dict[tuple[str, str], set[str]] = {}
     sent: dict[str, set[str]] = {}
     for name, objective in [(n, kind(n).objective) for n in ALGORITHMS] + [(ADDED, n) for n in OBJECTIVES]:
