@@ -1,7 +1,8 @@
-"""Makes the pictures of docs/looking.md in a real browser: `python docs/pictures/make.py RUNS`.
+"""Makes the pictures of README.md and, in a real browser, of docs/looking.md: `python docs/pictures/make.py RUNS`.
 
-RUNS is a folder where `python -m raypref.sweep NAME` was typed, with its mlflow.db and runs/. A server is started on
-loopback, and ended. Needs playwright (the extra dev) and chromium.
+RUNS is a folder where `python -m raypref.sweep NAME` was typed, with its mlflow.db and runs/; where `python -m
+raypref.run NAME` was typed, too, its figure is README's, else that stays. A server is started on loopback, and ended.
+Needs playwright (the extra dev) and chromium.
 """
 
 from __future__ import annotations
@@ -66,13 +67,20 @@ def keep(page: Page, name: str, **how: Any) -> None:
     """A PNG of what is shown, of few colours."""
     path = HERE / f"{name}.png"
     page.screenshot(path=path, **how)
-    with Image.open(path) as image:
+    lighten(path, path)
+
+
+def lighten(source: Path, path: Path) -> None:
+    """The same picture in few colours."""
+    with Image.open(source) as image:
         image.convert("RGB").quantize(COLOURS).save(path, optimize=True)
     print(f"{path}: {path.stat().st_size // 1000} kB")
 
 
 def main(folder: Path) -> int:
     """Make all of them."""
+    for figure in folder.glob("runs/*/comparison.png"):
+        lighten(figure, HERE / "run.png")
     uri = f"{tracking.SQLITE}{folder / 'mlflow.db'}"
     parents = [run for run in tracking.search(uri, tracking.search(uri, ())[1])[0] if run.tags.get(tracking.FOLDER)]
     sweep = next(run for run in parents if (Path(run.tags[tracking.FOLDER]) / "trials.csv").exists())
