@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from raypref.config import override
+from raypref.config import by_another, override
 from raypref.config.spaces import load_space
 from raypref.data.__main__ import COMMANDS
+from raypref.experiment.loop import check
+from raypref.run import Options
 from raypref.tools import cli
 from tests.test_packaging import ROOT, check_command, commands, flags
 
@@ -73,6 +75,20 @@ def test_every_page_is_listed_where_a_reader_starts() -> None:
     for start, folder in (("README.md", "docs/"), ("docs/README.md", "")):
         text = (ROOT / start).read_text()
         assert [p.name for p in (ROOT / "docs").glob("*.md") if f"({folder}{p.name}" not in text] in ([], ["README.md"])
+
+
+RUNS = [words for _, *words in commands(*PAGES).values() if _ == "raypref.run" and set(words).isdisjoint({"NAME", "…"})]
+
+
+@pytest.mark.parametrize("words", RUNS, ids=" ".join)
+def test_runs_that_are_shown_fit_together(words: list[str]) -> None:
+    """Their fields are values that a run takes, before it reads any data."""
+    name, *rest = (word.replace("$seed", "0") for word in words)
+    space = load_space(name)
+    options = cli.parse(Options, rest, "", Options(space.typed(rest), against=space.against))
+    space.check(options.config, options.preset, options.smoke)
+    for config in (options.config, *(by_another(options.config, a) for a in options.against if a != "none")):
+        check(config)
 
 
 @pytest.mark.parametrize("command", SHOWN.values(), ids=SHOWN)
