@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from raypref.config import RunConfig, by_another
+from raypref.config import RunConfig, by_another, override, validate
+from raypref.config.sizes import sizes
 from raypref.config.spaces import listing, load_space
 from raypref.tools import checkpoint, console
-from raypref.tools.cli import parse
+from raypref.tools.cli import given, parse
 from raypref.tools.folders import output_folder
 
 if TYPE_CHECKING:
@@ -61,7 +62,10 @@ def command(argv: list[str]) -> int:
     from raypref.experiment.tracked import closing, tracked, tracker
     from raypref.storage.results import run_folder
 
-    config = identified(options.config)
+    config = options.config
+    if space.base.data.generated and not (config.data.generated or options.preset or options.card or options.smoke):
+        config = fitted(config, given(rest))
+    config = identified(config)
     configs = [by_another(config, a) for a in others] + [config]
     folders = [run_folder(out, config, options.resume) for config in configs]
     inputs: list[Inputs | None] = [None] * len(configs)
@@ -86,6 +90,23 @@ def command(argv: list[str]) -> int:
     closing(to, folders)
     console.say(f"report: {page}")
     return 0
+
+
+def fitted(config: RunConfig, words: set[str]) -> RunConfig:
+    """The run sized to somebody's own data, which is said, but for the fields of these names, which were given."""
+    import numpy as np
+
+    from raypref.clients.seen import unseen
+    from raypref.data.load import load
+
+    validate(config)
+    data = load(config.data, config.seed)
+    pairs = np.delete(data.sizes("train"), unseen(config, data.groups, data.group_of))
+    small = sizes(config, len(pairs), int(pairs.sum()), words) if len(pairs) else {}
+    if small:
+        flags = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in small.items())
+        console.say(f"sized to {pairs.sum():,} training pairs of {len(pairs)} people: {flags} (yours come first)")
+    return override(config, small)
 
 
 if __name__ == "__main__":
