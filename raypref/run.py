@@ -76,7 +76,8 @@ def command(argv: list[str]) -> int:
     results = []
     for config, folder, prepared in zip(configs, folders, inputs, strict=True):
         console.say(f"{config.method}: {folder}")
-        with checkpoint.locked(folder, "wait for it, or choose another --out"):
+        lock = checkpoint.locked(folder, "wait for it, or choose another --out")
+        with console.resumable("the same words with --resume go on from here"), lock:
             results.append(
                 tracked(config, folder, to, adapters=options.adapters, bar=console.Progress, inputs=prepared)
             )
@@ -110,4 +111,4 @@ def fitted(config: RunConfig, words: set[str]) -> RunConfig:
 
 
 if __name__ == "__main__":
-    sys.exit(console.main(command, sys.argv[1:], "; the same words with --resume go on from here"))
+    sys.exit(console.main(command, sys.argv[1:]))

@@ -83,7 +83,8 @@ def sweep(name: str, search: Search) -> int:
     from raypref.experiment.tracked import closing, tracker
 
     options, folder, trials = search.options, search.folder, search.trials
-    with checkpoint.locked(folder, "wait for it, or choose another --out"):
+    lock = checkpoint.locked(folder, "wait for it, or choose another --out")
+    with console.resumable("the same words with --resume go on from here"), lock:
         missing = search.missing
         ended = [trial for trial in trials if trial not in missing]
         stopped = sum(bool(trial.stopped) for trial in ended)
@@ -133,4 +134,4 @@ class TrialsFailed(Exception):
 
 
 if __name__ == "__main__":
-    sys.exit(console.main(command, sys.argv[1:], "; the same words with --resume go on from here"))
+    sys.exit(console.main(command, sys.argv[1:]))
