@@ -94,6 +94,11 @@ def command(argv: list[str]) -> int:
             continue  # there is no policy, and no table of policies was named
         items.append(with_waiting(drawing(fitting[drawing.of], options.fold), drawing, kinds[drawing.of]))
     drawn = [item for item in items if item.content is not None]
+    asked = reference if options.reference else ""
+    wants, more = [*wanting(drawn if everything else items)], [*remarks(drawn if everything else items, asked)]
+    said = [*(shortened(drawn, out / "compare.md") if everything else wants), *more]
+    if everything and (line := undrawn(items)):
+        said.append(line)
     for kind in kinds.values():
         kind.use(run.id for item in items for run in item.runs)
     if drawn:
@@ -103,10 +108,9 @@ def command(argv: list[str]) -> int:
         lines = [write(item, out, reference) for item in drawn]
         if everything:
             checkpoint.write_bytes(out / "runs.csv", to_csv(kinds, items).encode())
-            checkpoint.write_bytes(out / "compare.md", "\n".join([*lines, summaries(kinds), ""]).encode())
-    for line in remarks(drawn if everything else items, reference if options.reference else ""):
-        console.say(line)
-    if everything and (line := undrawn(items)):
+            ends = "\n\n".join([*wants, summaries(kinds)])
+            checkpoint.write_bytes(out / "compare.md", "\n".join([*lines, ends, ""]).encode())
+    for line in said:
         console.say(line)
     if words := summaries(kinds):
         console.say(f"\n{words}")
@@ -177,16 +181,28 @@ def with_waiting(item: Item, drawing: Drawing, fates: Fates) -> Item:
     return replace(item, missing=(*(item.missing if item.content is not None else ()), *waiting))
 
 
-def remarks(items: Sequence[Item], reference: str) -> Iterator[str]:
-    """Lines about the items: the runs that one lacks and the commands that make them, another reference than the
-    `reference` of the command line (empty: none was given), and each item's own remarks."""
-    from raypref.evaluation.tables import Table
-
+def wanting(items: Sequence[Item]) -> Iterator[str]:
+    """A line for each item that lacks runs: which, and the commands that make them."""
     for item in items:
         if item.missing:
             how = "lacks" if item.content is not None else "not drawn, for want of"
             what, commands = (dict.fromkeys(words) for words in zip(*item.missing, strict=True))
             yield f"{item.name} {how} {'; '.join(what)} ({'; '.join(commands)})"
+
+
+def shortened(items: Sequence[Item], where: Path) -> list[str]:
+    """`wanting` of many in one line, where it says them in full; the only one in its own words."""
+    names = [item.name for item in items if item.missing]
+    if len(names) < 2:
+        return list(wanting(items))
+    return [f"{len(names)} lack some of their runs, which the end of {where.name} names: {', '.join(names)}"]
+
+
+def remarks(items: Sequence[Item], reference: str) -> Iterator[str]:
+    """Further lines about the items: another reference than the `reference` of the command line (empty: none was
+    given), and each item's own remarks."""
+    from raypref.evaluation.tables import Table
+
     for item in items if reference else ():
         if isinstance(item.content, Table) and len(item.content.rows) > 1 and not row_of(item.content, reference):
             used = f"to {item.reference}" if item.reference in item.content.rows else "left out"

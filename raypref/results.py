@@ -136,6 +136,7 @@ def make(wanted: Sequence[Wanted], concurrency: int, out: Path) -> dict[str, str
     context, failures = multiprocessing.get_context("spawn"), {}
     leave = (signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches them all; it is this process that ends the others
     with (
+        console.resumable("the same words with --make go on from here"),
         checkpoint.locked(out, "wait for it, or choose another --out"),
         ProcessPoolExecutor(min(concurrency, len(wanted) or 1), context, signal.signal, leave) as pool,
     ):
@@ -173,4 +174,4 @@ def make_one(wanted: Wanted) -> None:
 if __name__ == "__main__":
     from raypref.results import command as importable  # processes of the pool look functions up by their module's name
 
-    sys.exit(console.main(importable, sys.argv[1:], "; the same words with --make go on from here"))
+    sys.exit(console.main(importable, sys.argv[1:]))

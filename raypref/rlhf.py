@@ -112,7 +112,7 @@ def command(argv: list[str]) -> int:
             for name in of_part(RLHFConfig, "where"):
                 if (then := getattr(trained_with, name)) != getattr(options.rlhf, name):
                     console.say(f"note: it was trained with rlhf.{name} {then}; another changes no more than rounding")
-        with checkpoint.locked(folder):
+        with console.resumable("the same words go on from here"), checkpoint.locked(folder):
             for judgement in train_and_judge(run, task, folder, to, options):
                 console.say(tables.terminal(table(judgement)))
                 for line in remarks(judgement):
@@ -188,4 +188,4 @@ def elsewhere(base: RunConfig) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(console.main(command, sys.argv[1:], "; the same words go on from here"))
+    sys.exit(console.main(command, sys.argv[1:]))

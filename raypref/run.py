@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from raypref.config import RunConfig, by_another
+from raypref.config import RunConfig, by_another, override, validate
+from raypref.config.sizes import sizes
 from raypref.config.spaces import listing, load_space
 from raypref.tools import checkpoint, console
-from raypref.tools.cli import parse
+from raypref.tools.cli import given, parse
 from raypref.tools.folders import output_folder
 
 if TYPE_CHECKING:
@@ -61,7 +62,10 @@ def command(argv: list[str]) -> int:
     from raypref.experiment.tracked import closing, tracked, tracker
     from raypref.storage.results import run_folder
 
-    config = identified(options.config)
+    config = options.config
+    if space.base.data.generated and not (config.data.generated or options.preset or options.card or options.smoke):
+        config = fitted(config, given(rest))
+    config = identified(config)
     configs = [by_another(config, a) for a in others] + [config]
     folders = [run_folder(out, config, options.resume) for config in configs]
     inputs: list[Inputs | None] = [None] * len(configs)
@@ -72,7 +76,8 @@ def command(argv: list[str]) -> int:
     results = []
     for config, folder, prepared in zip(configs, folders, inputs, strict=True):
         console.say(f"{config.method}: {folder}")
-        with checkpoint.locked(folder, "wait for it, or choose another --out"):
+        lock = checkpoint.locked(folder, "wait for it, or choose another --out")
+        with console.resumable("the same words with --resume go on from here"), lock:
             results.append(
                 tracked(config, folder, to, adapters=options.adapters, bar=console.Progress, inputs=prepared)
             )
@@ -88,5 +93,22 @@ def command(argv: list[str]) -> int:
     return 0
 
 
+def fitted(config: RunConfig, words: set[str]) -> RunConfig:
+    """The run sized to somebody's own data, which is said, but for the fields of these names, which were given."""
+    import numpy as np
+
+    from raypref.clients.seen import unseen
+    from raypref.data.load import load
+
+    validate(config)
+    data = load(config.data, config.seed)
+    pairs = np.delete(data.sizes("train"), unseen(config, data.groups, data.group_of))
+    small = sizes(config, len(pairs), int(pairs.sum()), words) if len(pairs) else {}
+    if small:
+        flags = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in small.items())
+        console.say(f"sized to {pairs.sum():,} training pairs of {len(pairs)} people: {flags} (yours come first)")
+    return override(config, small)
+
+
 if __name__ == "__main__":
-    sys.exit(console.main(command, sys.argv[1:], "; the same words with --resume go on from here"))
+    sys.exit(console.main(command, sys.argv[1:]))

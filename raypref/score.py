@@ -5,18 +5,15 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 import tyro
 
-from raypref.config import RunConfig, UserError, read_config, registry
+from raypref.config import UserError
 from raypref.tools import checkpoint, console
 from raypref.tools.cli import parse
-
-if TYPE_CHECKING:
-    from raypref.data.federation import Pair
 
 
 @dataclass(frozen=True)
@@ -50,17 +47,11 @@ def command(argv: list[str]) -> int:
     out = destination(options.out)
 
     from raypref.data.places import by_reason, pairs_of
-    from raypref.models.identity import check_base
-    from raypref.storage import locate, people
+    from raypref.storage import locate
+    from raypref.storage.selectors import Selectors
 
-    folder = locate.stage1(options.run)
-    result, config = checkpoint.read_json(folder / "result.json", "clients"), read_config(folder)
-    if options.base:
-        config = replace(config, model=replace(config.model, base=options.base))
-    if not people.find(folder, options.client):
-        known = [*result["clients"], *people.names(folder)]
-        locate.position(options.client, known, "a pair is scored by its selector")
-    check_base(config.model.base, result.get("base", ""), options.run)
+    selectors = Selectors(locate.stage1(options.run), options.base)
+    selectors.check(options.client)
     pairs, left = pairs_of(
         options.pairs,
         {
@@ -69,7 +60,7 @@ def command(argv: list[str]) -> int:
             "--second-column": options.second_column,
         },
     )
-    scores = scored(folder, config, result, options, [pair for _, pair in pairs]) if pairs else []
+    scores = selectors.margins(options.client, [pair for _, pair in pairs], options.at) if pairs else []
     lines, cut = [], []
     for (place, pair), (margin, why) in zip(pairs, scores, strict=True):
         if margin is None:
@@ -107,33 +98,6 @@ def destination(out: Path | None) -> Path | None:
     if not os.access(path.parent, os.W_OK):
         raise UserError(f"--out {path}: the folder is not writable; choose another")
     return path
-
-
-def scored(
-    folder: Path, config: RunConfig, result: dict[str, Any], options: Options, pairs: list[Pair]
-) -> list[tuple[float | None, str]]:
-    """The margin of each pair by a client's or a person's row (and z), and what it lost; None and why, where it has no
-    margin."""
-    from raypref.clients.worker import Worker
-    from raypref.data.encode import concatenate, encode_each
-    from raypref.models.selector import load_tokenizer, pad_id
-    from raypref.storage import locate, people, rows
-
-    whose = people.find(folder, options.client)
-    tokenizer = load_tokenizer(config.model.base)
-    objective = registry.objective(config.objective)
-    worker = Worker(config, {}, objective.choice_ids(tokenizer, config), pad_id(tokenizer))
-    if whose:
-        row, z = whose.row, whose.z
-    else:
-        c = locate.position(options.client, result["clients"], "a pair is scored by its selector")
-        z = rows.client_z(result, c, options.at, options.run) if objective.latent_width(config) else None
-        row = rows.client_row(folder, config, worker.layout, result["clients"], c, options.at)
-    rows.check_row(row, worker.layout, folder, options.client)
-    fits = encode_each(pairs, tokenizer, objective.encoding(config), config.data.max_length)
-    usable = [fit.fold for fit in fits if fit.fold]
-    margins = iter(worker.margins(row[None], concatenate(usable), z)[0].mean(-1).tolist() if usable else [])
-    return [(next(margins) if fit.fold else None, fit.why) for fit in fits]
 
 
 if __name__ == "__main__":

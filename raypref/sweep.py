@@ -11,7 +11,7 @@ from raypref.config import RunConfig, UserError, flatten, nearest, override
 from raypref.config.spaces import Space, listing, load_space
 from raypref.experiment.sweeping.options import Options, check_budget
 from raypref.tools import checkpoint, console
-from raypref.tools.cli import parse
+from raypref.tools.cli import given, parse
 from raypref.tools.folders import output_folder
 
 if TYPE_CHECKING:
@@ -71,8 +71,8 @@ def check_clients(config: RunConfig) -> None:
 def narrowed(space: Space, argv: Sequence[str], config: RunConfig) -> Space:
     """The space without what the command line, parsed as `config`, fixes: `--experts.K 3` takes the place of a search
     over K."""
-    given = {word[2:].split("=")[0].replace("-", "_") for word in argv if word.startswith("--")}
-    return space.without({key: value for key, value in flatten(dataclasses.asdict(config)).items() if key in given})
+    words = given(argv)
+    return space.without({key: value for key, value in flatten(dataclasses.asdict(config)).items() if key in words})
 
 
 def sweep(name: str, search: Search) -> int:
@@ -83,7 +83,8 @@ def sweep(name: str, search: Search) -> int:
     from raypref.experiment.tracked import closing, tracker
 
     options, folder, trials = search.options, search.folder, search.trials
-    with checkpoint.locked(folder, "wait for it, or choose another --out"):
+    lock = checkpoint.locked(folder, "wait for it, or choose another --out")
+    with console.resumable("the same words with --resume go on from here"), lock:
         missing = search.missing
         ended = [trial for trial in trials if trial not in missing]
         stopped = sum(bool(trial.stopped) for trial in ended)
@@ -133,4 +134,4 @@ class TrialsFailed(Exception):
 
 
 if __name__ == "__main__":
-    sys.exit(console.main(command, sys.argv[1:], "; the same words with --resume go on from here"))
+    sys.exit(console.main(command, sys.argv[1:]))

@@ -158,7 +158,10 @@ def test_policies_beside_the_runs_that_they_followed(followed, capsys):
     for why in ("4 used", "1 failed", "1 not judged (python -m raypref.judge)", "1 older duplicate"):
         assert why in line
     assert line in (out / "compare.md").read_text()
-    assert "win-rates lacks policies by FedBiscuit, FedVPL (python -m raypref.sweep client_count, then " in told
+    lacks = "win-rates lacks policies by FedBiscuit, FedVPL (python -m raypref.sweep client_count, then "
+    assert lacks in (out / "compare.md").read_text() and lacks not in told
+    (short,) = (line for line in told.splitlines() if "lack some of their runs, which the end of compare.md" in line)
+    assert "win-rates" in short and "overhead" in short
     with open(out / "runs.csv") as file:
         lines = list(csv.DictReader(file))
     assert len(lines) == 8 and sum(line["in"] == "win-rates" for line in lines) == 4
@@ -177,7 +180,8 @@ def test_policies_alone_and_by_one_judge(followed, capsys):
     assert command(["ablation"]) == 0
     assert "policies: 2 used; left out: none" in (told := capsys.readouterr().out) and "\nruns: " not in told
     assert (followed / "runs" / "compare" / "figure-win-rates.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
-    assert "figure-win-rates lacks policies by FedVPL+GB Prior, FedVPA-GP (python -m raypref.sweep ablation" in told
+    full = (followed / "runs" / "compare" / "compare.md").read_text()
+    assert "figure-win-rates lacks policies by FedVPL+GB Prior, FedVPA-GP (python -m raypref.sweep ablation" in full
 
 
 def test_policies_that_wait_are_said_to(followed, capsys):

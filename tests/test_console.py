@@ -12,6 +12,7 @@ import pytest
 
 from raypref.tools import console
 from raypref.tools.console import Progress, clock
+from raypref.tools.errors import nearest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ENV = {k: v for k, v in os.environ.items() if k not in {*console.QUIET, "PYTHONWARNINGS", "COLUMNS"}}
@@ -20,6 +21,7 @@ ENV |= {"PYTHONPATH": ROOT, "TERM": "xterm"}
 COMMAND = """
 import sys
 from raypref.config import UserError
+from raypref.tools import console
 from raypref.tools.console import main, say
 
 def command(argv):
@@ -103,6 +105,23 @@ def test_an_interruption_is_one_line_and_its_status(debug, number, status):
     _, err = process.communicate(timeout=60)
     assert process.returncode == status and err.endswith("raypref: interrupted\n")
     assert err.startswith("Traceback") is debug
+
+
+def test_how_to_go_on_is_said_where_there_is_something_to_go_on_with():
+    stop = "raise KeyboardInterrupt"
+    assert pipe(stop).stderr == "raypref: interrupted\n"
+    begun = pipe(f"with console.resumable('the same words go on'): {stop}")
+    assert begun.returncode == 130 and begun.stderr == "raypref: interrupted; the same words go on\n"
+
+
+@pytest.mark.parametrize(("word", "known"), [("nope", "lore"), ("run", "arguments"), ("trust", "rounds")])
+def test_what_is_far_away_is_not_meant(word, known):
+    assert nearest(word, [known, "other"]) == f"; there are: {', '.join(sorted([known, 'other']))}"
+
+
+@pytest.mark.parametrize(("word", "known"), [("loer", "lore"), ("fed", "fedgd"), ("--expert.K", "--experts.K")])
+def test_what_is_near_is(word, known):
+    assert nearest(word, [known, "other"]) == f"; did you mean {known!r}?"
 
 
 def test_whoever_calls_main_has_their_handler_of_sigterm_afterwards():

@@ -5,6 +5,8 @@ RAYPREF_PLUGINS names their module, as a person would do without touching this p
 
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -166,21 +168,80 @@ def test_a_module_that_is_wrong_is_one_line(tmp_path, name):
     assert done.returncode == 2 and why in done.stderr and done.stderr.count("\n") == 1, done.stderr
 
 
+PAGE = (ROOT / "docs" / "extending.md").read_text()
+WALKS = dict(re.findall(r'^```python title="(\w+)\.py"\n(.*?)^```$', PAGE, re.M | re.S))
+"""Module -> its code, of every file that the page shows."""
+TRIED = """
+import json, sys
+import torch
+from raypref import compare, run
+from raypref.config import registry
+from raypref.data.__main__ import main as data
+from tests.algorithms.rule import Rule, config
+
+# By hand: all take part, those of sizes 1 to 4 move by 1, those of 5 and 6 by -1, on average by (10 - 11) / 21; with
+# beta 1/2 the second move is one and a half of that.
+method = registry.algorithm("fedavgm")(config("fedavgm", federation__cohort=6, fedavgm__beta=0.5), Rule())
+state = start = method.init()
+for expected in (-1 / 21, -2.5 / 21):
+    state, metrics = method.round(state)
+    assert torch.allclose(state.theta - start.theta, torch.tensor(expected), atol=1e-6)
+    assert abs(metrics["train/move"] - float(state.move.norm())) < 1e-6
+assert method.needed() == {}
+
+page, small = json.loads(sys.argv[1]), json.loads(sys.argv[2])
+modules = {"data": data, "run": run.command, "compare": compare.command}
+assert [module for module, *words in page] == list(modules)
+for module, *words in page:
+    assert modules[module]([*words, *(small if module == "run" else [])]) == 0
+plain = ["fedavg", "--data.source", "thumbs.jsonl", "--smoke"]
+for words in (plain, [*page[1][1:], "--fedavgm.beta", "0", "--smoothed.epsilon", "0"]):
+    assert run.command([*words, *small, "--no-track"]) == 0
+"""
+
+
 @pytest.mark.slow
-def test_a_form_of_data_and_a_table(typed, tmp_path):
-    typed.environment["RAYPREF_PLUGINS"] = "tests.tenants.thumbs"
+def test_the_files_of_the_page(typed, tmp_path):
+    """Those of docs/extending.md as they stand there, by the commands that it shows, and that they do what it says."""
+    for name, code in WALKS.items():
+        (tmp_path / f"{name}.py").write_text(code)
     lines = [
         {"who": f"p{c}", "about": f"question {i}", "up": f"good answer {i} {c}", "down": f"poor answer {i} {c}"}
         for c in range(5) for i in range(20)
     ]  # fmt: skip
     lines.append({"who": "p0", "about": "question 99", "up": "the same", "down": "the same"})
     (tmp_path / "thumbs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    printed = typed("data", "check", "thumbs.jsonl")
-    assert "read as thumbs: an answer with thumbs up and one with down" in printed
-    assert "one answer got both thumbs" in printed
-    words = ["--smoke", "--no-adapters", *typed.base, "--data.source", "thumbs.jsonl", "--against", "none"]
-    words += ["--federation.cohort", "3", "--clients.backend", "local"]
-    typed("run", "fedavg", *words, "--out", "runs")
-    typed("compare", "fedavg", "--table", "thumbs", "--out", "drawn")
-    assert "choices" in (tmp_path / "drawn" / "thumbs.md").read_text()
-    assert "thumbs: How many choices" in " ".join(typed("compare", "--help").replace("│", " ").split())
+    named = re.search(r"RAYPREF_PLUGINS=([\w,]+)\n", PAGE)[1]
+    assert named.split(",") == list(WALKS)
+    typed.environment["RAYPREF_PLUGINS"] = named
+    commands = [shlex.split(line) for line in re.findall(r"^python -m raypref\.(.*)$", PAGE, re.M)]
+    small = [
+        *typed.base,
+        "--no-adapters",
+        "--against",
+        "none",
+        "--federation.cohort",
+        "3",
+        "--clients.backend",
+        "local",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", TRIED, json.dumps(commands), json.dumps(small)],
+        cwd=tmp_path, env=typed.environment, capture_output=True, text=True, timeout=400,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "read as thumbs: an answer with thumbs up and one with down" in done.stdout
+    assert "one answer got both thumbs" in done.stdout
+    assert "Clients that local steps help" in done.stdout  # at the end of a run
+    table = (tmp_path / "runs" / "compare" / "gains.md").read_text()
+    assert "FedAvgM (smoothed)" in table and "worse" in table
+    help_text = typed("compare", "--help")
+    assert "gains: How many clients judge better" in " ".join(help_text.replace("│", " ").split())
+    results = [
+        json.loads(file.read_text()) for file in sorted((tmp_path / "runs").glob("*/result.json"))
+    ]  # fedavg, then fedavgm with and without its parts
+    (plain,) = (r for r in results if r["algorithm"] == "fedavg")
+    with_parts, without = sorted(
+        (r for r in results if r["algorithm"] == "fedavgm"), key=lambda r: -r["config"]["fedavgm"]["beta"]
+    )
+    assert without["test"] == plain["test"] != with_parts["test"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 import numpy as np
 
@@ -18,9 +18,6 @@ from raypref.evaluation.figures import COLOURS, grid, group_cells, legend, look
 from raypref.evaluation.rows import Measure, Row, accuracy, budgets, fill, quantity
 from raypref.evaluation.runs import FinishedRun, run_name
 from raypref.evaluation.tables import Table
-
-if TYPE_CHECKING:
-    from rich.table import Table as RichTable
 
 UNSEEN = "unseen"
 """A row of the clients that the run of the row above never saw."""
@@ -155,8 +152,8 @@ def markdown(
 
 def terminal(
     results: Sequence[Result], marks: Sequence[int] | None = None, at: int | None = None, fold: Fold = "test"
-) -> RichTable:
-    """Its main columns, within 80 characters for four groups."""
+) -> tables.Fitting:
+    """Its main columns."""
     main = main_columns(table(results, marks, at, fold))
     return tables.terminal(main, caption(results, _defaults(results, marks, at)[1], fold), narrow=True)
 

@@ -11,7 +11,8 @@ import csv
 import io
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape as escape_html
 from typing import TYPE_CHECKING, Any, Literal
@@ -260,28 +261,91 @@ def csv_text(lines: Sequence[Mapping[str, Any]]) -> str:
     return out.getvalue()
 
 
-def terminal(table: Table, caption: str = "", narrow: bool = False) -> RichTable:
-    """The same for a terminal, which folds what is too wide and elides nothing; notes left out.
+def terminal(table: Table, caption: str = "", narrow: bool = False) -> Fitting:
+    """The same for a terminal, which elides nothing; notes left out.
 
-    narrow: one space between columns in place of two, and heads broken after their first word.
+    narrow: one space between columns in place of two, and heads broken at their words.
     """
-    from rich import box
-    from rich.table import Table as RichTable
-    from rich.text import Text
+    return Fitting(table, caption, narrow)
 
-    shown = RichTable(
-        box=box.SIMPLE_HEAD, show_edge=False, padding=(0, int(not narrow), 0, 0), title=table.title or None
-    )
-    shown.caption, shown.title_justify, shown.caption_justify = caption or None, "left", "left"
-    shown.add_column(table.corner, no_wrap=True)
-    for c in table.columns:
-        head = c.head.replace(" ", "\n", 1) if narrow else f"{c.block}\n{c.head}".strip()
-        shown.add_column(Text(head), justify="right", overflow="fold")
-    for label, row in _written(table):
-        shown.add_row(
-            Text(label), *(Text(cell.replace("± ", "±").replace(" ±", "±"), "bold" * bold) for cell, bold in row)
+
+@dataclass(frozen=True)
+class Fitting:
+    """A table that rich draws within any width: columns that do not fit beside the others go beneath them, with their
+    rows' labels once more; text folds."""
+
+    table: Table
+    caption: str
+    narrow: bool
+
+    def __rich_measure__(self, console: Any, options: Any) -> Any:
+        from rich.measure import Measurement
+
+        return Measurement(1, self._width(range(len(self.table.columns)), self.narrow))
+
+    def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
+        from rich.text import Text
+
+        width, every = options.max_width, range(len(self.table.columns))
+        broken = self.narrow or self._width(every, False, FOLDED) > width
+        parts: list[list[int]] = [[]]
+        for c in every:
+            if parts[-1] and self._width([*parts[-1], c], broken, FOLDED) > width:
+                parts.append([])
+            parts[-1].append(c)
+        if self.table.title:
+            yield Text(self.table.title, "table.title")
+        for i, part in enumerate(parts):
+            if i:
+                yield ""
+            yield self._drawn(part, broken)
+        if self.caption:
+            yield Text(self.caption, "table.caption")
+
+    def _width(self, part: Sequence[int], broken: bool, most: int = 0) -> int:
+        """Letters of these columns beside the labels. most: 0, or what columns that fold are taken to need at most."""
+        width = max(map(len, (self.table.corner, *map(self.table.label, range(len(self.table.rows)))))) + (
+            not self.narrow
         )
-    return shown
+        for before, c in zip([None, *part], part, strict=False):
+            cells = [_close(text(row[c], self.table.columns[c])) for row in self.table.cells]
+            needs = max(map(len, [*self._head(c, broken, before).split("\n"), *cells]))
+            width += 2 - self.narrow + (min(needs, most) if most and self._folds(c) else needs)
+        return width
+
+    def _folds(self, c: int) -> bool:
+        return any(isinstance(row[c], str) for row in self.table.cells)
+
+    def _head(self, c: int, broken: bool, before: int | None) -> str:
+        """With its block, where the column before it has another one."""
+        column = self.table.columns[c]
+        block = "" if before is not None and self.table.columns[before].block == column.block else column.block
+        words = [*block.split(), *re.split(r" |(?<=/)", column.head)] if broken else [block, column.head]
+        return "\n".join(words).strip()
+
+    def _drawn(self, part: Sequence[int], broken: bool) -> RichTable:
+        from rich import box
+        from rich.table import Table as RichTable
+        from rich.text import Text
+
+        shown = RichTable(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, int(not self.narrow), 0, 0))
+        shown.add_column(self.table.corner, no_wrap=True)
+        for before, c in zip([None, *part], part, strict=False):
+            folds, head = self._folds(c), Text(self._head(c, broken, before))
+            side: Any = "left" if folds else "right"
+            shown.add_column(head, justify=side, overflow="fold", no_wrap=len(part) > 1 and not folds)
+        for label, row in _written(self.table):
+            shown.add_row(Text(label), *(Text(_close(row[c][0]), "bold" * row[c][1]) for c in part))
+        return shown
+
+
+FOLDED = 24
+"""Letters of a line of text in a column that folds, at least."""
+
+
+def _close(cell: str) -> str:
+    """Without blanks around its ±, where room is scarce."""
+    return cell.replace("± ", "±").replace(" ±", "±")
 
 
 def escape(words: str) -> str:

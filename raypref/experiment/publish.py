@@ -20,6 +20,7 @@ from raypref.evaluation.curve import seen_and_unseen
 from raypref.evaluation.latent import Latent
 from raypref.evaluation.runs import ALL, FinishedRun, context_marks, describe, run_name
 from raypref.experiment import ledger, page
+from raypref.storage import selectors
 from raypref.storage.results import Store
 from raypref.tools import checkpoint
 
@@ -66,6 +67,7 @@ def publish(store: Store, track: Any | None = None) -> None:
             track.artifact(folder / name)
     if (folder / "adapters").exists():
         track.artifacts(folder / "adapters", "adapters")
+        track.model(selectors.model(folder, result["clients"]))
     track.describe(description(result))
 
 

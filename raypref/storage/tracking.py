@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from raypref.config import UserError
+from raypref.tools import checkpoint
 from raypref.tools.console import TERMINATED, warn
 from raypref.tools.errors import Stopped
 from raypref.tools.secrets import MASK, hidden
@@ -170,6 +171,25 @@ def _experiment(uri: str, name: str, location: str | None, about: str) -> str:
     return str(experiment.experiment_id)
 
 
+@dataclass(frozen=True)
+class Model:
+    """A model that a run leaves, as MLflow is told of it."""
+
+    name: str
+    loader: str
+    """The module whose `_load_pyfunc` loads it."""
+    write: Callable[[Path], None]
+    """Writes what that loads into a folder."""
+    example: Mapping[str, str]
+    """A line of input: text by column."""
+    outputs: Mapping[str, str]
+    """MLflow's type of each column of output."""
+    parameters: Mapping[str, str]
+    """Of a request, with what holds where it says nothing."""
+    options: Mapping[str, str]
+    """Of loading, `model_config`, likewise."""
+
+
 class Run:
     """A run in MLflow, open while the block runs; afterwards its status says how it ended.
 
@@ -257,6 +277,42 @@ class Run:
     def artifacts(self, path: Path, folder: str) -> None:
         """Upload the files of a directory into `folder` of the run's artifacts."""
         self._file(lambda: self._client.log_artifacts(self.id, str(path), folder))
+
+    def model(self, model: Model) -> None:
+        """Log a model of the run, once, however often called: `mlflow.pyfunc.load_model("runs:/ID/NAME")` loads it."""
+        self._file(lambda: self._log_model(model))
+
+    def _log_model(self, model: Model) -> None:
+        mlflow = _mlflow()
+        of_run = f"source_run_id = '{self.id}' AND name = '{model.name}'"
+        begun = self._client.search_logged_models([self.experiment_id], of_run)  # before MLflow was away
+        there = begun[0] if begun else self._client.create_logged_model(self.experiment_id, model.name, self.id)
+        types, id = mlflow.types, there.model_id
+        described = mlflow.models.Model(there.artifact_location, self.id, model_uuid=id, model_id=id)
+        described.signature = mlflow.models.ModelSignature(
+            types.Schema([types.ColSpec("string", name) for name in model.example]),
+            types.Schema([types.ColSpec(kind, name) for name, kind in model.outputs.items()]),
+            types.ParamSchema([types.ParamSpec(name, "string", usual) for name, usual in model.parameters.items()]),
+        )
+        example = {"columns": list(model.example), "data": [list(model.example.values())]}
+        described.saved_input_example_info = {
+            "artifact_path": "input_example.json",
+            "serving_input_path": "serving_input_example.json",
+            "type": "dataframe",
+            "pandas_orient": "split",
+        }
+        # `mlflow.pyfunc.save_model` would look through every installed package, for seconds.
+        mlflow.pyfunc.add_to_model(described, model.loader, data="data", model_config=dict(model.options))
+        with tempfile.TemporaryDirectory() as folder:
+            model.write(Path(folder) / "data")
+            checkpoint.write_json(Path(folder) / "input_example.json", example)
+            checkpoint.write_json(Path(folder) / "serving_input_example.json", {"dataframe_split": example})
+            described.save(str(Path(folder) / "MLmodel"))
+            self._client.log_model_artifacts(id, folder)
+        self._client.finalize_logged_model(id, "READY")
+        outputs = self._client.get_run(self.id).outputs
+        if outputs is None or id not in {output.model_id for output in outputs.model_outputs}:
+            self._client.log_outputs(self.id, [mlflow.entities.LoggedModelOutput(id, 0)])
 
     def _file(self, upload: Callable[[], None]) -> None:
         self._files.append(upload)
@@ -485,6 +541,7 @@ def _mlflow() -> Any:
     import mlflow
     import mlflow.entities
     import mlflow.exceptions
+    import mlflow.pyfunc
 
     return mlflow
 

@@ -81,3 +81,8 @@ def peek(argv: Sequence[str], flag: str) -> str:
         if word.startswith(f"{flag}="):
             return word.split("=", 1)[1]
     return ""
+
+
+def given(argv: Sequence[str]) -> set[str]:
+    """The dotted names of the fields that a command line gives."""
+    return {word[2:].split("=")[0].replace("-", "_") for word in argv if word.startswith("--")}

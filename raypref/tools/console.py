@@ -161,13 +161,22 @@ def typed() -> str:
     return hidden(shlex.join(["python", *sys.orig_argv[1:]]))
 
 
-def main(function: Callable[[list[str]], int | None], argv: Sequence[str], resume: str = "") -> int:
+@contextlib.contextmanager
+def resumable(how: str) -> Iterator[None]:
+    """Inside, what an interruption is told with also says how to go on: there is something to go on with by now."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit) as stop:
+        stop.add_note(how)
+        raise
+
+
+def main(function: Callable[[list[str]], int | None], argv: Sequence[str]) -> int:
     """Run a command line and return its exit status: `sys.exit(main(command, sys.argv[1:]))`.
 
     `--debug` and `--verbose` are taken out of argv here. A `UserError` becomes one line and status 2, Ctrl-C one line
     and 130, SIGTERM one line and 143; `--debug` shows where they came from. Any other exception is our fault:
-    traceback, status 1. Libraries are kept `quiet` unless `--verbose` (or `--debug`). resume: said after an
-    interruption, how to go on.
+    traceback, status 1. Libraries are kept `quiet` unless `--verbose` (or `--debug`).
     """
     debug, verbose = "--debug" in argv, "--verbose" in argv
     if not (debug or verbose):
@@ -183,7 +192,8 @@ def main(function: Callable[[list[str]], int | None], argv: Sequence[str], resum
         if debug:
             _trace()
         # From a Ray actor it arrives wrapped, the remote traceback in its text; `cause` is the original.
-        line = str(getattr(error, "cause", error)) if isinstance(error, UserError) else f"interrupted{resume}"
+        line = "; ".join(["interrupted", *getattr(error, "__notes__", ())])
+        line = str(getattr(error, "cause", error)) if isinstance(error, UserError) else line
         print(f"raypref: {line}", file=sys.stderr, flush=True)
         return 2 if isinstance(error, UserError) else 130 if isinstance(error, KeyboardInterrupt) else TERMINATED
     except Exception as error:

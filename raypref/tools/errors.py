@@ -33,11 +33,15 @@ class Stopped(Exception):
     was saved stands; nothing has failed."""
 
 
+CLOSE = 0.6
+"""Least share of letters that a word and what it was meant to be have in common, in order (`difflib`)."""
+
+
 def nearest(word: str, known: typing.Iterable[str]) -> str:
     """The end of a message about an unknown word: '; did you mean 'x'?', or else the list of known words."""
     options = sorted(known)
     tails = {option.lstrip("-").rsplit(".", 1)[-1]: option for option in options}
     last = word.lstrip("-").rsplit(".", 1)[-1]
-    close = [tails[last]] if last in tails else difflib.get_close_matches(word, options, n=1, cutoff=0.5)
-    close = close or [tails[m] for m in difflib.get_close_matches(last, tails, n=1, cutoff=0.55)]
+    close = [tails[last]] if last in tails else difflib.get_close_matches(word, options, n=1, cutoff=CLOSE)
+    close = close or [tails[m] for m in difflib.get_close_matches(last, tails, n=1, cutoff=CLOSE)]
     return f"; did you mean {close[0]!r}?" if close else f"; there are: {', '.join(options)}"

@@ -11,7 +11,7 @@ import pytest
 from raypref.config import RunConfig, override
 from raypref.config.spaces import command_words, load_space
 from raypref.evaluation.latent import Latent
-from raypref.evaluation.pages import render, written
+from raypref.evaluation.pages import charts, render, written
 from raypref.evaluation.pages.page import Entry, Material, Sweep
 from raypref.evaluation.pages.sections.common import curve, group_curves
 from raypref.evaluation.pages.sections.glance import DIFFERENT
@@ -138,6 +138,21 @@ def test_a_table_in_html_reads_its_heads_out():
     assert '<th scope="col">acc</th>' in said and 'tabindex="0"' in said and '<p class="note">so</p>' in said
 
 
+def test_clients_of_a_true_group_stand_beneath_its_name():
+    rows = [("a", "one", [0, 0, 1]), ("b", "two", [1, 1, 1]), ("c", "two", [0, 1, 1])]
+    drawn, named = charts.cells([0, 1, 2], rows, says="", names={0: "group 1", 1: "group 2"})["layer"]
+    head = charts.HEAD
+    lines = drawn["encoding"]["y"]["scale"]["domain"]
+    assert lines == [f"{head}0one", "a", f"{head}0two", "b", "c"]
+    assert [(title["client"], title["group"]) for title in named["data"]["values"]] == [
+        (f"{head}0one", "one"), (f"{head}0two", "two"),
+    ]  # fmt: skip
+    put = [(v["client"], v["from"], v["to"], v["put"]) for v in drawn["data"]["values"]]
+    assert put[:2] == [("a", -0.5, 1.5, "group 1"), ("a", 1.5, 2.5, "group 2")] and len(put) == 5
+    (one, _) = charts.cells([0], [("a", "all", [0])], says="", names={0: "group 1"})["layer"]
+    assert one["encoding"]["y"]["scale"]["domain"] == ["a"]  # a single group needs no name
+
+
 # --- as people see it -----------------------------------------------------------------------------------------------
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -164,6 +179,8 @@ LOOK = """() => {
     marked: svgs.filter((s) => s && all(".mark-symbol path, .mark-rect path, .mark-line path", s).length > 0).length,
     named: svgs.filter((s) => s && all("[aria-label]", s.parentElement).length > 0 && s.parentElement).length,
     outside: svgs.filter((s) => s && all("text", s).some((t) => box(t).right > innerWidth + 1)).length,
+    scrolling: all(".scroll").filter((s) => s.scrollWidth > s.clientWidth + 1)
+      .map((s) => [getComputedStyle(s).backgroundImage, getComputedStyle(s.querySelector("tbody th")).position]),
     headings: all("h1, h2, h3").map((h) => +h.tagName[1]),
     dark: +getComputedStyle(document.body).color.match(/\\d+/)[0] > 127,
   };
@@ -194,6 +211,9 @@ def test_a_page_in_a_browser(tmp_path: Path, kind: str):
             assert errors == [] and [r for r in requests if not r.startswith(("file:", "data:"))] == []
             assert seen["drawn"] == "all" and seen["overlaps"] == [] and seen["wide"] <= 0 and seen["outside"] == 0
             assert seen["figures"] == seen["there"] == seen["marked"] == seen["named"] > 5
+            # A table that goes on shows it by a shadow at its side, and its rows keep their names.
+            assert all("gradient" in image and name == "sticky" for image, name in seen["scrolling"])
+            assert width > 360 or seen["scrolling"]
             assert seen["headings"][0] == 1 and max(np.diff(seen["headings"])) <= 1  # no level is skipped
             assert seen["dark"] == (scheme == "dark")
             page.keyboard.press("Tab")

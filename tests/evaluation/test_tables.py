@@ -137,3 +137,25 @@ def test_a_pipe_gets_every_letter_and_a_narrow_terminal_folds(capsys):
     narrow = Console(width=60, file=io.StringIO())
     narrow.print(terminal(table(("A", (Cell((0.9, 0.8), (0.04, 0.06)), Cell((1.0,), (123456.789,)))))))
     assert "…" not in narrow.file.getvalue()
+
+
+def test_what_does_not_fit_goes_beneath_with_its_rows_and_a_block_is_named_once():
+    from rich.console import Console
+
+    columns = (*(Column(f"acc^{i}", "", "Uneven", digits=1) for i in range(4)), Column("client steps", digits=0))
+    cell = Cell((90.0,), (4.0,))
+    wide = Table("t", "T", "row", columns, ("A",), ((cell,) * 4 + (Cell((1234.0,)),),))
+
+    def drawn(width):
+        console = Console(width=width, file=io.StringIO(), color_system=None)
+        console.print(terminal(wide, "the caption"))
+        return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+    whole, parts = drawn(80), drawn(30)
+    # Labels of 3, four columns of 8 and one of 12, two blanks before each, one at the end: 58.
+    assert max(map(len, whole)) == 58 and sum("Uneven" in line for line in whole) == 1
+    assert drawn(58) == whole and drawn(57) != whole
+    assert max(map(len, parts)) <= 30 and parts[0] == "T" and parts[-1] == "the caption"
+    two, one = ["A", "90.0±4.0", "90.0±4.0"], ["A", "1,234"]
+    assert [line.split() for line in parts if line.startswith("A")] == [two, two, one]
+    assert sum("Uneven" in line for line in parts) == 2  # once a part

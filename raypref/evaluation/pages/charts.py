@@ -21,6 +21,8 @@ INK, FAINT, PAPER = "var(--ink)", "var(--faint)", "var(--paper)"
 FRAME, LINE = 60, 17
 """Pixels of a drawing's height that its axis takes, and a line of its legend."""
 WAYS = ["gains", "loses", "stays"]
+HEAD = "\u241e"
+"""What a line begins with that holds the name of those beneath it, in the place of a client."""
 CONFIG: Spec = {
     "background": None,
     "font": "system-ui, sans-serif",
@@ -116,7 +118,8 @@ def lines(of: Sequence[Line], x: str, y: str, *, says: str, reference: float | N
 def cells(
     rounds: Sequence[int], rows: Sequence[tuple[str, str, Sequence[int]]], *, says: str, names: Mapping[int, str]
 ) -> Spec:
-    """A line a client, a cell a round, coloured by what it was put to; clients in the order of `rows`.
+    """A line a client, a cell a round, coloured by what it was put to; clients in the order of `rows`, by true group:
+    where there are several groups, beneath the name of theirs.
 
     rows: (client, its true group, what it was put to in each round). names: of what they are put to.
     """
@@ -128,22 +131,41 @@ def cells(
     ]
     domain = [names[k] for k in sorted(names)]
     colours = [COLOURS[k % len(COLOURS)] if k >= 0 else FAINT for k in sorted(names)]
-    order = [client for client, _, _ in rows]
+    groups = list(dict.fromkeys(group for _, group, _ in rows))
+    height = min(16 * len(rows), 640)
+    heads = -(-16 * len(rows) // height) if len(groups) > 1 else 0  # lines of clients that a name takes
+    lines = [[f"{HEAD}{i}{g}" for i in range(heads)] + [c for c, of, _ in rows if of == g] for g in groups]
+    titles = [
+        {"client": of[heads // 2], "group": group, "from": rounds[0] - 0.5}
+        for of, group in zip(lines, groups, strict=True)
+    ]
+    up = {
+        "field": "client", "type": "nominal", "title": "clients by true group",
+        "scale": {"domain": [c for one in lines for c in one], "paddingInner": 0.08},
+        "axis": {"labels": len(rows) <= 40, "ticks": False, "grid": False, "labelOverlap": False,
+                 "labelExpr": f"slice(datum.value, 0, 1) == '{HEAD}' ? '' : datum.value"},
+    }  # fmt: skip
     tip = [{"field": f, "title": t} for f, t in (("client", "client"), ("group", "true group"), ("put", "put to"))]
-    return _whole(says, FRAME + min(13 * len(rows), 560), domain) | {
+    across = {
+        "field": "from", "type": "quantitative", "title": "round", "axis": {"tickMinStep": 1, "grid": False},
+        "scale": {"zero": False, "nice": False},
+    }  # fmt: skip
+    drawn = {
         "data": {"values": values},
         "mark": {"type": "rect", "aria": False},
         "encoding": {
-            "x": {"field": "from", "type": "quantitative", "title": "round", "axis": {"tickMinStep": 1, "grid": False},
-                  "scale": {"zero": False, "nice": False}},
-            "x2": {"field": "to"},
-            "y": {"field": "client", "type": "nominal", "sort": order, "title": "clients by true group",
-                  "axis": {"labels": len(rows) <= 40, "ticks": False, "grid": False}, "scale": {"paddingInner": 0.08}},
+            "x": across, "x2": {"field": "to"}, "y": up,
             "color": {"field": "put", "type": "nominal", "legend": _legend(domain),
                       "scale": {"domain": domain, "range": colours}},
             "tooltip": [*tip, {"field": "round", "title": "from round"}],
         },
     }  # fmt: skip
+    named = {
+        "data": {"values": titles if heads else []},
+        "mark": {"type": "text", "align": "left", "dx": 2, "fontSize": 12, "fill": INK, "fontWeight": "bold"},
+        "encoding": {"x": across, "y": up, "text": {"field": "group"}},
+    }
+    return _whole(says, FRAME + height + 16 * len(groups) * (heads > 0), domain) | {"layer": [drawn, named]}
 
 
 def _stretches(begins: Sequence[int], ends: Sequence[int], values: Sequence[int]) -> Iterable[tuple[int, int, int]]:
