@@ -52,6 +52,8 @@ def command(argv: list[str]) -> int:
     if out:
         check_makeable(out)
     folder = (options.results or working_folder() / "results").expanduser().absolute()
+    if options.results and not folder.is_dir():
+        raise UserError(f"--results {options.results}: there is no such folder; the project's own is results/")
     runs = load(folder, {space for claim in every for space in claim.space.split()})
     judged = judge(every, runs)  # all of them, also where one is shown, for Holm counts those of its paper
     if options.names:

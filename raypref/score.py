@@ -7,7 +7,7 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import tyro
 
@@ -30,8 +30,8 @@ class Options:
     at: Literal["personalized", "initialization"] = "personalized"
     """After the client's local steps, or before any; of a person there is only one."""
     prompt_column: str = "prompt"
-    first_column: str = "chosen"
-    second_column: str = "rejected"
+    first_column: Annotated[str, tyro.conf.arg(aliases=("--chosen-column",))] = "chosen"
+    second_column: Annotated[str, tyro.conf.arg(aliases=("--rejected-column",))] = "rejected"
     out: Path | None = None
     """Write a line a pair here, as JSONL: row (counted in its file from 1), prompt, first, second, margin; of several
     files also file. Left out: to standard output."""

@@ -205,12 +205,10 @@ def test_the_files_of_the_page(typed, tmp_path):
     """Those of docs/extending.md as they stand there, by the commands that it shows, and that they do what it says."""
     for name, code in WALKS.items():
         (tmp_path / f"{name}.py").write_text(code)
-    lines = [
-        {"who": f"p{c}", "about": f"question {i}", "up": f"good answer {i} {c}", "down": f"poor answer {i} {c}"}
-        for c in range(5) for i in range(20)
-    ]  # fmt: skip
-    lines.append({"who": "p0", "about": "question 99", "up": "the same", "down": "the same"})
-    (tmp_path / "thumbs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    made = re.search(r"<<'END'\n(.*?)END", PAGE, re.S)[1]
+    rows = subprocess.run([sys.executable, "-c", made], stdout=subprocess.PIPE, check=True)
+    none = {"who": "p0", "about": "question 99", "up": "the same", "down": "the same"}
+    (tmp_path / "thumbs.jsonl").write_bytes(rows.stdout + json.dumps(none).encode())
     named = re.search(r"RAYPREF_PLUGINS=([\w,]+)\n", PAGE)[1]
     assert named.split(",") == list(WALKS)
     typed.environment["RAYPREF_PLUGINS"] = named

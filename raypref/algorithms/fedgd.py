@@ -80,7 +80,7 @@ class FedGD(Algorithm):
         R = config.federation.rounds
         if R % 2 or (R // 2) % T:
             raise UserError(
-                f"FedGD needs experts.T to divide federation.rounds / 2, but T is {T} and rounds {R}; "
+                f"{self.title} needs experts.T to divide federation.rounds / 2, but T is {T} and rounds {R}; "
                 f"try --federation.rounds {max(1, round(R / (2 * T))) * 2 * T}"
             )
         self.half = R // 2

@@ -18,6 +18,8 @@ from raypref.config import flatten
 from raypref.evaluation.curve import interval, seen_and_unseen
 from raypref.evaluation.runs import context_marks
 
+FEW, NO_INTERVAL = 5, "too few people for an interval"
+"""People from whom a bootstrap says how sure a mean is; redrawing fewer tells next to nothing."""
 SIZES = (1, 2, 4, 8, 16, 64)
 """Numbers of choices that are measured where a run has none of its own."""
 
@@ -73,9 +75,10 @@ class Expected:
         who = "that the run never trained on" if self.unseen else "that the run trained on, on choices held out"
         spread = f"; the lowest of them {100 * e.least:.1f}, the highest {100 * e.most:.1f}" if e.people > 1 else ""
         many = f"{e.people} people" if e.people > 1 else "one person"
+        sure = f"95 % interval of the mean {100 * e.low:.1f} to {100 * e.high:.1f}" if e.people >= FEW else NO_INTERVAL
         return (
-            f"expect {100 * e.mean:.1f} % right after {choices} choice{'s' * (choices > 1)} (95 % interval of the mean "
-            f"{100 * e.low:.1f} to {100 * e.high:.1f}, from {many} {who}{spread})"
+            f"expect {100 * e.mean:.1f} % right after {choices} choice{'s' * (choices > 1)} "
+            f"({sure}, from {many} {who}{spread})"
         )
 
 

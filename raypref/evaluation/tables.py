@@ -110,6 +110,10 @@ class Table:
     unit: str = "accuracies in points"
     """What the means over clients are, for the caption of their differences."""
 
+    def words(self, column: int) -> bool:
+        """Whether there is text in it."""
+        return any(isinstance(row[column], str) for row in self.cells)
+
     def block(self, row: int) -> str:
         return self.blocks[row] if self.blocks else ""
 
@@ -160,7 +164,7 @@ def markdown(table: Table, padded: bool = False) -> str:
     lines = [[h.replace("_", underscore) for h in head]]
     for label, row in _written(table):
         lines.append([label.replace("_", underscore), *(f"**{cell}**" if bold else cell for cell, bold in row)])
-    rule = ["---", *["---:"] * len(table.columns)]
+    rule = ["---", *("---" if table.words(c) else "---:" for c in range(len(table.columns)))]
     if padded:
         widths = [max(3, *map(len, column)) for column in zip(*lines, strict=True)]
         lines = [[cell.rjust(width) for cell, width in zip(line, widths, strict=True)] for line in lines]
@@ -288,9 +292,10 @@ class Fitting:
 
         width, every = options.max_width, range(len(self.table.columns))
         broken = self.narrow or self._width(every, False, FOLDED) > width
+        beside = max(FOLDED, width // 2) if broken else width
         parts: list[list[int]] = [[]]
         for c in every:
-            if parts[-1] and self._width([*parts[-1], c], broken, FOLDED) > width:
+            if parts[-1] and self._width([*parts[-1], c], broken, FOLDED, beside) > width:
                 parts.append([])
             parts[-1].append(c)
         if self.table.title:
@@ -298,23 +303,23 @@ class Fitting:
         for i, part in enumerate(parts):
             if i:
                 yield ""
-            yield self._drawn(part, broken)
+            yield self._drawn(part, broken, min(beside, self._labels()))
         if self.caption:
             yield Text(self.caption, "table.caption")
 
-    def _width(self, part: Sequence[int], broken: bool, most: int = 0) -> int:
-        """Letters of these columns beside the labels. most: 0, or what columns that fold are taken to need at most."""
-        width = max(map(len, (self.table.corner, *map(self.table.label, range(len(self.table.rows)))))) + (
-            not self.narrow
-        )
+    def _labels(self) -> int:
+        """Letters of the longest label."""
+        return max(map(len, (self.table.corner, *map(self.table.label, range(len(self.table.rows))))))
+
+    def _width(self, part: Sequence[int], broken: bool, most: int = 0, beside: int = 10**9) -> int:
+        """Letters of these columns beside the labels. most: 0, or what columns that fold are taken to need at most.
+        beside: what labels take at most, which fold, too."""
+        width = min(self._labels(), beside) + (not self.narrow)
         for before, c in zip([None, *part], part, strict=False):
             cells = [_close(text(row[c], self.table.columns[c])) for row in self.table.cells]
             needs = max(map(len, [*self._head(c, broken, before).split("\n"), *cells]))
-            width += 2 - self.narrow + (min(needs, most) if most and self._folds(c) else needs)
+            width += 2 - self.narrow + (min(needs, most) if most and self.table.words(c) else needs)
         return width
-
-    def _folds(self, c: int) -> bool:
-        return any(isinstance(row[c], str) for row in self.table.cells)
 
     def _head(self, c: int, broken: bool, before: int | None) -> str:
         """With its block, where the column before it has another one."""
@@ -323,15 +328,15 @@ class Fitting:
         words = [*block.split(), *re.split(r" |(?<=/)", column.head)] if broken else [block, column.head]
         return "\n".join(words).strip()
 
-    def _drawn(self, part: Sequence[int], broken: bool) -> RichTable:
+    def _drawn(self, part: Sequence[int], broken: bool, beside: int) -> RichTable:
         from rich import box
         from rich.table import Table as RichTable
         from rich.text import Text
 
         shown = RichTable(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, int(not self.narrow), 0, 0))
-        shown.add_column(self.table.corner, no_wrap=True)
+        shown.add_column(self.table.corner, width=beside, overflow="fold")
         for before, c in zip([None, *part], part, strict=False):
-            folds, head = self._folds(c), Text(self._head(c, broken, before))
+            folds, head = self.table.words(c), Text(self._head(c, broken, before))
             side: Any = "left" if folds else "right"
             shown.add_column(head, justify=side, overflow="fold", no_wrap=len(part) > 1 and not folds)
         for label, row in _written(self.table):

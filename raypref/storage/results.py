@@ -349,13 +349,14 @@ def check_unchanged(out: Path, config: RunConfig) -> None:
 
 
 def run_folder(out: Path, config: RunConfig, resume: bool) -> Path:
-    """`METHOD-seedN-KEY` in `out`; a repeat gets its own (-2, -3, …), a resume the newest there is."""
+    """`METHOD-seedN-KEY` in `out`; a repeat gets its own (-2, -3, …), a resume the newest that is not finished, or the
+    newest there is."""
     stem = folder_name(config)
     taken = [out / stem] if (out / stem).exists() else []
     while (out / f"{stem}-{len(taken) + 1}").exists():
         taken.append(out / f"{stem}-{len(taken) + 1}")
     if resume and taken:
-        return taken[-1]
+        return ([folder for folder in taken if not (folder / "result.json").exists()] or taken)[-1]
     if resume:
         check_unchanged(out, config)
         console.say(f"note: there is no run of these words in {out} to go on with; it begins")

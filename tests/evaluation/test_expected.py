@@ -20,7 +20,9 @@ def test_between_sizes_it_is_a_straight_line_over_log2():
 
 def test_the_sentence_says_from_whom():
     values = np.array([[0.5], [0.7]])
-    assert Expected((1,), values, True).sentence(1).startswith("expect 60.0 % right after 1 choice (95 % interval")
+    assert Expected((1,), values, True).sentence(1).startswith("expect 60.0 % right after 1 choice (too few people for")
+    five = Expected((1,), np.array([[0.6]] * 5), True).sentence(1)
+    assert five.startswith("expect 60.0 % right after 1 choice (95 % interval of the mean 60.0 to 60.0, from 5 people")
     assert "2 people that the run never trained on; the lowest of them 50.0, the highest 70.0" in (
         Expected((1,), values, True).sentence(2)
     )

@@ -76,7 +76,7 @@ def lines(of: Sequence[Line], x: str, y: str, *, says: str, reference: float | N
     xs = sorted({float(a) for line in of for a in line.x})
     across = {
         "field": "x", "type": "quantitative", "title": x,
-        "axis": {"values": xs, "format": "~g"} if len(xs) <= 9 else {"tickMinStep": 1},
+        "axis": {"values": xs, "format": ".6~g"} if len(xs) <= 9 else {"tickMinStep": 1},
     }  # fmt: skip
     tip = [{"field": "line", "title": "of"}, {"field": "x", "title": x}, {"field": "y", "title": y, "format": ".4~g"}]
     bands = any(line.low for line in of)
@@ -140,7 +140,7 @@ def cells(
         for of, group in zip(lines, groups, strict=True)
     ]
     up = {
-        "field": "client", "type": "nominal", "title": "clients by true group",
+        "field": "client", "type": "nominal", "title": "clients by true group" if len(groups) > 1 else "clients",
         "scale": {"domain": [c for one in lines for c in one], "paddingInner": 0.08},
         "axis": {"labels": len(rows) <= 40, "ticks": False, "grid": False, "labelOverlap": False,
                  "labelExpr": f"slice(datum.value, 0, 1) == '{HEAD}' ? '' : datum.value"},

@@ -32,6 +32,7 @@ def section(material: Material) -> Section:
             table = replace(table, columns=tuple(replace(column, best=0) for column in table.columns))
         parts += [part for part in (table, _differences(material, table)) if part]
     parts.append(f"All of it: {describe(runs)}")
+    parts += dict.fromkeys(note for run in runs for note in run.result.get("notes", ()))
     lead = (
         "Accuracy is the share of a client's held-out pairs on which its reward model prefers what the client chose; "
         "50 % is a coin. acc^t is read after t steps of training on the client's own pairs."

@@ -35,7 +35,7 @@ def section(material: Material) -> Section | None:
         figures.append(
             Figure(
                 f"{entry.label}: groups over rounds",
-                f"A line a client, by true group. {words}",
+                f"A line a client{', by true group' if true['names'] else ''}. {words}",
                 charts.cells(
                     rounds, rows, says=f"{entry.label}: the group of each client over rounds. {words}", names=kinds
                 ),
