@@ -20,7 +20,7 @@ import tyro
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # as `python benchmarks/asking.py` finds the package where it is not installed
 
-from benchmarks.measuring import Lines, conclude, table  # noqa: E402
+from benchmarks.measuring import Lines, conclude, main, table  # noqa: E402
 from raypref.config import UserError  # noqa: E402
 from raypref.tools import console  # noqa: E402
 from raypref.tools.cli import parse  # noqa: E402
@@ -137,4 +137,4 @@ def command(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(console.main(command, sys.argv[1:]))
+    sys.exit(main(command))

@@ -31,7 +31,7 @@ sys.path.insert(0, str(ROOT))  # as `python benchmarks/gpu.py` finds the package
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
-from benchmarks.measuring import Lines, Ratio, alternate, machine, own_ray, ratios, spread, table  # noqa: E402
+from benchmarks.measuring import Lines, Ratio, alternate, machine, main, own_ray, ratios, spread, table  # noqa: E402
 from benchmarks.speed import CHOICES, Base, Steps, batches_of, fold_of  # noqa: E402
 from raypref.config import RunConfig, UserError, override, registry  # noqa: E402
 from raypref.data.encode import Counts, EncodedClient, EncodedFederation, choice_tokens  # noqa: E402
@@ -382,4 +382,4 @@ def command(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(console.main(command, sys.argv[1:], "; what was measured is in the lines of --out"))
+    sys.exit(main(command))

@@ -41,6 +41,7 @@ sys.path.insert(0, str(ROOT))  # as `python benchmarks/kill.py` finds the packag
 import numpy as np  # noqa: E402
 import psutil  # noqa: E402
 
+from benchmarks.measuring import main  # noqa: E402
 from raypref.tools import checkpoint, console  # noqa: E402
 from raypref.tools.cli import parse  # noqa: E402
 from raypref.tools.errors import UserError, nearest  # noqa: E402
@@ -629,4 +630,4 @@ def command(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(console.main(command, sys.argv[1:], "; the same words go on from here"))
+    sys.exit(main(command, "the same words go on from here"))

@@ -99,6 +99,17 @@ def conclude(out: Path, text: str) -> None:
     console.say(text)
 
 
+def main(command: Callable[[list[str]], int], left: str = "what was measured is in the lines of --out") -> int:
+    """The command line of a benchmark, whose interruption says what is left of it."""
+    from raypref.tools import console
+
+    def told(argv: list[str]) -> int:
+        with console.resumable(left):
+            return command(argv)
+
+    return console.main(told, sys.argv[1:])
+
+
 def machine(packages: Sequence[str] = PACKAGES, also: Mapping[str, str] | None = None) -> str:
     """This machine, and the versions of what is measured on it, in a sentence."""
     info = Path("/proc/cpuinfo")

@@ -20,9 +20,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # as `python benchmarks/prepare.py` finds the package where it is not installed
 
-from benchmarks.measuring import Lines, conclude, family_seconds, machine, table  # noqa: E402
+from benchmarks.measuring import Lines, conclude, family_seconds, machine, main, table  # noqa: E402
 from raypref.config import RunConfig, UserError, override  # noqa: E402
-from raypref.tools import console  # noqa: E402
 from raypref.tools.cli import parse  # noqa: E402
 
 MEASURED = "--measured"
@@ -107,4 +106,4 @@ def command(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(console.main(command, sys.argv[1:]))
+    sys.exit(main(command))

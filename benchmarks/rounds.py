@@ -24,12 +24,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
-from benchmarks.measuring import Lines, Ratio, alternate, conclude, machine, ratios, spread, table  # noqa: E402
+from benchmarks.measuring import Lines, Ratio, alternate, conclude, machine, main, ratios, spread, table  # noqa: E402
 from raypref.clients.pool import Inputs  # noqa: E402
 from raypref.config import RunConfig, UserError, override, registry  # noqa: E402
 from raypref.experiment.loop import RoundDone, Saved, Started, prepare, read_once, records  # noqa: E402
 from raypref.storage.results import Store  # noqa: E402
-from raypref.tools import console  # noqa: E402
 from raypref.tools.cli import parse  # noqa: E402
 
 
@@ -127,4 +126,4 @@ def command(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(console.main(command, sys.argv[1:], "; what was measured is in the lines of --out"))
+    sys.exit(main(command))

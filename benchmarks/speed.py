@@ -36,7 +36,7 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
-from benchmarks.measuring import Lines, Ratio, alternate, conclude, machine, ratios, spread, table  # noqa: E402
+from benchmarks.measuring import Lines, Ratio, alternate, conclude, machine, main, ratios, spread, table  # noqa: E402
 from benchmarks.plain import Batch, Plain, choice_loss  # noqa: E402
 from raypref.clients.work import Evaluate  # noqa: E402
 from raypref.clients.worker import LocalTraining, Stretch, Worker, comparisons  # noqa: E402
@@ -599,4 +599,4 @@ def command(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(console.main(command, sys.argv[1:], "; what was measured is in the lines of --out"))
+    sys.exit(main(command))

@@ -26,9 +26,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import psutil  # noqa: E402
 
-from benchmarks.measuring import Lines, Ratio, conclude, machine, own_ray, ratios, spread, table  # noqa: E402
+from benchmarks.measuring import Lines, Ratio, conclude, machine, main, own_ray, ratios, spread, table  # noqa: E402
 from raypref.config import UserError  # noqa: E402
-from raypref.tools import console  # noqa: E402
 from raypref.tools.cli import parse  # noqa: E402
 
 SWEEP, RUNS = "sweep", "one after another"
@@ -185,4 +184,4 @@ def command(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(console.main(command, sys.argv[1:], "; what was measured is in the lines of --out"))
+    sys.exit(main(command))
