@@ -242,4 +242,6 @@ def test_the_files_of_the_page(typed, tmp_path):
     with_parts, without = sorted(
         (r for r in results if r["algorithm"] == "fedavgm"), key=lambda r: -r["config"]["fedavgm"]["beta"]
     )
-    assert without["test"] == plain["test"] != with_parts["test"]
+    for metric, values in plain["test"].items():  # θ + (average - θ) is the average up to rounding
+        assert np.allclose(without["test"][metric], values, atol=1e-4), metric
+    assert with_parts["test"] != plain["test"]
