@@ -115,7 +115,7 @@ def test_what_to_expect_is_measured_once_on_people_that_never_trained(finished, 
     assert typed(folder, file, name="bo") == 0
     kept = checkpoint.read_json(folder / expecting.FILE)
     assert kept["unseen"] and np.shape(kept["accuracy"]) == (2, 6) and set(kept["steps"]) <= {0, 2}
-    assert "after 3 choices (95 % interval of the mean" in (out := capsys.readouterr().out)
+    assert "after 3 choices (too few people for an interval, from" in (out := capsys.readouterr().out)
     assert "from 2 people that the run never trained on" in out
     changed = (folder / expecting.FILE).stat().st_mtime_ns
     assert typed(folder, file, name="bo") == 0 and (folder / expecting.FILE).stat().st_mtime_ns == changed
