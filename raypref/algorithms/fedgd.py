@@ -113,9 +113,7 @@ class FedGD(Algorithm):
             pi = self.reassign(theta)
             theta, W, n = theta_g.repeat(K, 1), torch.zeros_like(W), torch.zeros_like(n)
         # 9. G_r, the group-debiased cohort over the current groups.
-        cohort = group_debiased_sample(
-            self.config.federation.cohort, members(pi, K), stream(self.config.seed, "cohort", r)
-        )
+        cohort = self.sample(pi, K, r)
         # 10-12. Each trains the expert of its own group.
         returned = self.clients.train(cohort, theta[pi[cohort]], r)
         # 13-18. Cumulative average s_k of the models returned since the reassignment, then a moving average.
@@ -132,10 +130,7 @@ class FedGD(Algorithm):
             pi = reindex(self.reassign(theta))
         # 24. φ^(R/2): a fresh LoRA initialization (state.phi already is), or θ_g ("continue", C.3).
         phi = theta_g if self.options.phase2_start == "continue" else state.phi
-        metrics = loss_metrics(returned) | {
-            "groups/found": float(len(np.unique(pi))),
-            "groups/moved": float(np.sum(pi != np.asarray(state.assignment))),
-        }
+        metrics = loss_metrics(returned) | group_metrics(pi, state)
         return FedGDState(r + 1, theta, theta_g, W, n, phi, pi.tolist()), metrics
 
     def reassign(self, theta: Tensor) -> np.ndarray:
@@ -146,13 +141,17 @@ class FedGD(Algorithm):
         """Phase 2 (lines 25-35): one round of φ over the frozen groups A*_k."""
         pi = np.asarray(state.assignment)
         # 26. G_r over the frozen groups.
-        draw = stream(self.config.seed, "cohort", state.round)
-        cohort = group_debiased_sample(self.config.federation.cohort, members(pi, pi.max() + 1), draw)
+        cohort = self.sample(pi, int(pi.max()) + 1, state.round)
         # 27-29. Local training of φ.
         returned = self.clients.train(cohort, state.phi, state.round)
         # 30-34. Hierarchical aggregation: by N_c within a group, uniform across groups.
         phi = combine(hierarchical_weights(pi[returned.cohort], returned.sizes), returned.rows)
         return replace(state, round=state.round + 1, phi=phi), loss_metrics(returned)
+
+    def sample(self, pi: np.ndarray, K: int, round: int) -> np.ndarray:
+        """G_r, int64 [|G_r|]: the group-debiased cohort of a round over groups 0 … K - 1."""
+        draw = stream(self.config.seed, "cohort", round)
+        return group_debiased_sample(self.config.federation.cohort, members(pi, K), draw)
 
     @classmethod
     def groups(cls, state: FedGDState) -> list[int]:
@@ -161,6 +160,12 @@ class FedGD(Algorithm):
     def initialization(self, state: FedGDState) -> Tensor:
         """θ_c^init = φ^(R) for every client."""
         return state.phi
+
+
+def group_metrics(pi: np.ndarray, before: FedGDState) -> Metrics:
+    """How many groups have clients, and how many clients a round has moved."""
+    moved = pi != np.asarray(before.assignment)
+    return {"groups/found": float(len(np.unique(pi))), "groups/moved": float(moved.sum())}
 
 
 class FedGDLatent(FedGD):
@@ -176,22 +181,22 @@ class FedGDLatent(FedGD):
         if not registry.objective(config.objective).has_latent:
             raise UserError(f"{config.algorithm} clusters clients' latents; add --objective {cls.objective}")
 
+    def init(self) -> FedGDState:
+        """As FedGD's, without experts."""
+        state = super().init()
+        return replace(state, theta=state.theta[:0], W=state.W[:0], n=state.n[:0])
+
     def discover(self, state: FedGDState) -> tuple[FedGDState, Metrics]:
         """Phase 1 of one model θ_g instead of K experts: draw over the current groups, average, and cluster anew every
         T rounds and at the end."""
         done, pi = state.round + 1, np.asarray(state.assignment)
-        draw = stream(self.config.seed, "cohort", state.round)
-        cohort = group_debiased_sample(self.config.federation.cohort, members(pi, self.K), draw)
-        returned = self.clients.train(cohort, state.theta_g, state.round)
+        returned = self.clients.train(self.sample(pi, self.K, state.round), state.theta_g, state.round)
         theta_g = combine(uniform_weights(len(returned.cohort)), returned.rows)
         if done % self.T == 0:  # and so at the end of the phase
             mu = self.clients.latents(theta_g).astype(np.float64)
             pi = kmeans(mu, self.K, stream(self.config.seed, "kmeans", state.round), balanced=False)
             pi = match_labels(pi, np.asarray(state.assignment), self.K)
-        metrics = loss_metrics(returned) | {
-            "groups/found": float(len(np.unique(pi))),
-            "groups/moved": float(np.sum(pi != np.asarray(state.assignment))),
-        }
+        metrics = loss_metrics(returned) | group_metrics(pi, state)
         if done == self.half:
             pi = reindex(pi)
         phi = theta_g if self.options.phase2_start == "continue" else state.phi
