@@ -94,9 +94,10 @@ def command(argv: list[str]) -> int:
             continue  # there is no policy, and no table of policies was named
         items.append(with_waiting(drawing(fitting[drawing.of], options.fold), drawing, kinds[drawing.of]))
     drawn = [item for item in items if item.content is not None]
-    asked = reference if options.reference else ""
-    wants, more = [*wanting(drawn if everything else items)], [*remarks(drawn if everything else items, asked)]
-    said = [*(shortened(drawn, out / "compare.md") if everything else wants), *more]
+    shown = drawn if everything else items
+    wants = [*wanting(shown)]
+    said = [*(shortened(shown, out / "compare.md") if everything else wants)]
+    said += remarks(shown, reference if options.reference else "")
     if everything and (line := undrawn(items)):
         said.append(line)
     for kind in kinds.values():
