@@ -37,6 +37,11 @@ class Expectation(NamedTuple):
     """The lowest and the highest of these people: one person differs from the mean by more than the mean is unsure."""
     people: int
 
+    @property
+    def sure(self) -> bool:
+        """Whether there are enough people for an interval to mean something."""
+        return self.people >= FEW
+
 
 @dataclass(frozen=True, eq=False)
 class Expected:
@@ -75,7 +80,7 @@ class Expected:
         who = "that the run never trained on" if self.unseen else "that the run trained on, on choices held out"
         spread = f"; the lowest of them {100 * e.least:.1f}, the highest {100 * e.most:.1f}" if e.people > 1 else ""
         many = f"{e.people} people" if e.people > 1 else "one person"
-        sure = f"95 % interval of the mean {100 * e.low:.1f} to {100 * e.high:.1f}" if e.people >= FEW else NO_INTERVAL
+        sure = f"95 % interval of the mean {100 * e.low:.1f} to {100 * e.high:.1f}" if e.sure else NO_INTERVAL
         return (
             f"expect {100 * e.mean:.1f} % right after {choices} choice{'s' * (choices > 1)} "
             f"({sure}, from {many} {who}{spread})"

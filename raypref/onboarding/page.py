@@ -186,11 +186,12 @@ class Page:
                 data = [[n, round(100 * value, 1)] for (n, _), value in zip(after, values, strict=True)]
                 return {"type": "line", "name": name, "data": data, "lineStyle": {"type": style}, "color": "#3b76c4"}
 
-            series = [
-                line("mean", [e.mean for _, e in after], "solid"),
-                line("95 % interval", [e.low for _, e in after], "dashed"),
-                line("95 % interval", [e.high for _, e in after], "dashed"),
-            ]
+            series = [line("mean", [e.mean for _, e in after], "solid")]
+            if all(e.sure for _, e in after):
+                series += [
+                    line("95 % interval", [e.low for _, e in after], "dashed"),
+                    line("95 % interval", [e.high for _, e in after], "dashed"),
+                ]
             if count:
                 you = [[min(count, expected.sizes[-1]), round(100 * expected.after(count).mean, 1)]]
                 series.append({"type": "scatter", "name": "you", "data": you, "symbolSize": 16, "color": "#d1495b"})
