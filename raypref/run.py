@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from raypref.config import RunConfig, by_another, override, validate
+from raypref.config import RunConfig, by_another, override
 from raypref.config.sizes import sizes
 from raypref.config.spaces import listing, load_space
 from raypref.tools import checkpoint, console
@@ -18,6 +18,7 @@ from raypref.tools.folders import output_folder
 
 if TYPE_CHECKING:
     from raypref.clients.pool import Inputs
+    from raypref.data.encode import EncodedFederation
 
 
 @dataclass(frozen=True)
@@ -62,25 +63,23 @@ def command(argv: list[str]) -> int:
     from raypref.experiment.tracked import closing, tracked, tracker
     from raypref.storage.results import run_folder
 
-    config = options.config
+    config, data = identified(options.config), None
     if space.base.data.generated and not (config.data.generated or options.preset or options.card or options.smoke):
-        config = fitted(config, given(rest))
-    config = identified(config)
+        data = experiment.read(config)
+        config = fitted(config, data, given(rest))
     configs = [by_another(config, a) for a in others] + [config]
     folders = [run_folder(out, config, options.resume) for config in configs]
     inputs: list[Inputs | None] = [None] * len(configs)
     if not all((folder / "result.json").exists() for folder in folders):  # whatever any would refuse, before one starts
-        first = experiment.prepare(configs[0])
-        inputs = [first, *(experiment.prepare_like(first, config) for config in configs[1:])]
+        prepared = experiment.prepare(config, data)
+        inputs = [*(experiment.prepare_like(prepared, other) for other in configs[:-1]), prepared]
     to = tracker(name) if options.track else None
     results = []
-    for config, folder, prepared in zip(configs, folders, inputs, strict=True):
+    for config, folder, of_run in zip(configs, folders, inputs, strict=True):
         console.say(f"{config.method}: {folder}")
         lock = checkpoint.locked(folder, "wait for it, or choose another --out")
         with console.resumable("the same words with --resume go on from here"), lock:
-            results.append(
-                tracked(config, folder, to, adapters=options.adapters, bar=console.Progress, inputs=prepared)
-            )
+            results.append(tracked(config, folder, to, adapters=options.adapters, bar=console.Progress, inputs=of_run))
     figure, page = write_comparison(results, folders)
     console.say("")
     console.say(report.terminal(results))
@@ -93,15 +92,12 @@ def command(argv: list[str]) -> int:
     return 0
 
 
-def fitted(config: RunConfig, words: set[str]) -> RunConfig:
+def fitted(config: RunConfig, data: EncodedFederation, words: set[str]) -> RunConfig:
     """The run sized to somebody's own data, which is said, but for the fields of these names, which were given."""
     import numpy as np
 
     from raypref.clients.seen import unseen
-    from raypref.data.load import load
 
-    validate(config)
-    data = load(config.data, config.seed)
     pairs = np.delete(data.sizes("train"), unseen(config, data.groups, data.group_of))
     small = sizes(config, len(pairs), int(pairs.sum()), words) if len(pairs) else {}
     if small:

@@ -24,6 +24,7 @@ from raypref.clients.protocol import Clients, Usage
 from raypref.clients.seen import parted
 from raypref.clients.work import Personalized
 from raypref.config import RunConfig, UserError, registry, validate
+from raypref.data.encode import EncodedFederation
 from raypref.evaluation import latent
 from raypref.experiment import forecast
 from raypref.experiment.encoded import encoded
@@ -113,12 +114,20 @@ def trains_together(config: RunConfig) -> bool:
     return config.clients.pooled_workers > 1 and bool(registry.algorithm(config.algorithm).pooled)
 
 
-def prepare(config: RunConfig) -> Inputs:
-    """Read data and base, and check it all; raises `UserError` on whatever a person can mend before anything starts."""
+def read(config: RunConfig) -> EncodedFederation:
+    """Read the data alone, as `prepare` does and takes them."""
+    check(config)
+    return encoded(config, load_tokenizer(config.model.base), registry.objective(config.objective).encoding(config))
+
+
+def prepare(config: RunConfig, data: EncodedFederation | None = None) -> Inputs:
+    """Read data and base, and check it all; raises `UserError` on whatever a person can mend before anything starts.
+
+    data: what `read` gave for another configuration of the same data, base and encoding."""
     check(config)
     objective, tokenizer = registry.objective(config.objective), load_tokenizer(config.model.base)
     layout = objective.layout(config)
-    data = encoded(config, tokenizer, objective.encoding(config))
+    data = data or encoded(config, tokenizer, objective.encoding(config))
     check_tokens(config.model.base, data.largest_token)
     inputs = Inputs(config, data, objective.choice_ids(tokenizer, config), pad_id(tokenizer), layout)
     forecast.check(inputs)

@@ -5,6 +5,7 @@ import pytest
 from raypref import run
 from raypref.config import RunConfig, override, validate
 from raypref.config.sizes import sizes
+from raypref.experiment.loop import read
 
 OWN = RunConfig(algorithm="fedgd")
 
@@ -42,8 +43,8 @@ def test_a_file_is_measured_and_said(tmp_path, capsys):
     lines = [f"p{i % 6},question {i},answer {i},other {i}\n" for i in range(300)]
     (tmp_path / "own.csv").write_text("".join(["client_id,prompt,chosen,rejected\n", *lines]))
     config = override(OWN, {"data.source": str(tmp_path / "own.csv"), "federation.unseen": 2})
-    small = run.fitted(config, {"federation.rounds"})
+    small = run.fitted(config, read(config), {"federation.rounds"})
     assert (small.federation.cohort, small.experts.K, small.federation.rounds) == (4, 2, 60)
     said = capsys.readouterr().out
     assert said.startswith("sized to ") and "training pairs of 4 people: --federation.cohort 4 --experts.K 2" in said
-    assert run.fitted(small, set()).federation.rounds < 60
+    assert run.fitted(small, read(small), set()).federation.rounds < 60
